@@ -50,6 +50,33 @@ def test_each_approval_says_how_many_are_missing(kind: str) -> None:
 
 
 @either_kind
+@pytest.mark.parametrize("last", [Deny("no", by="bo"), Answer("by hand", by="bo"), Deny("after all", by="ana")])
+def test_a_denial_or_an_answer_stands_over_the_approvals_before_it(kind: str, last: Decision) -> None:
+    _, _, peer = shop(kind, Ask(need=2))
+    turn = peer.turn()
+    (shown,) = turn.pending
+    peer.say(lambda: turn.approve(shown, by="ana"))
+    standing = peer.say(lambda: peer.handle.decide({shown: last}))[shown]
+    assert parts(standing) == (type(last).__name__.lower(), last.by, True, 0)
+    assert turn.calls[0].status == "settled"
+
+
+@either_kind
+def test_what_changes_nothing_is_not_in_the_trail(kind: str) -> None:
+    """In a batch, too: a repeated approval is no second line."""
+    calls = [call("pay", {"amount": 1}, id=each) for each in ("a", "b")]
+    script = (reply(calls=calls), reply("done"))
+    world = World(kind, MemoryStore(), script=script, config={"on_tool_call": Rules(Ask(need=2))})
+    peer = world.open()
+    peer.next_turn()
+    a, b = peer.turn().pending
+    for decisions in ({a: Approve(by="ana")}, {a: Approve(by="ana"), b: Approve(by="ana")}):
+        peer.say(lambda decisions=decisions: peer.handle.decide(decisions))  # type: ignore[misc]
+    trail = Inbox(world.store).trail("loop")
+    assert [(each.path, each.by) for each in trail] == [(("a",), "ana"), (("b",), "ana")]
+
+
+@either_kind
 def test_an_edit_that_no_rule_has_judged_says_so(kind: str) -> None:
     """Then `missing` is a lower bound."""
     _, _, peer = shop(kind, Ask(need=2))

@@ -14,7 +14,7 @@ import pytest
 from tests.loop.concurrency import either_kind
 from tests.loop.stored import PAY, AnyHandle, World, held, pay
 from tests.loop.test_stored_waking import told
-from toolloop import Approve, Ask, Deny, Grant, Inbox, Person, Rerun, Texts, ToolCall, tool
+from toolloop import Approve, Ask, Continue, Deny, Grant, Inbox, Person, Rerun, Texts, ToolCall, tool
 from toolloop.errors import AlreadyDecided, Conflict, DecisionConflict, IllegalCommand, UndecidedCalls
 from toolloop.events import CallApproved, CallDecided
 from toolloop.stores.memory import MemoryStore
@@ -389,6 +389,103 @@ def test_each_approval_is_told_while_it_happens() -> None:
     decide(peer, Approve(by="ana"))
     told = [(each.by, getattr(each, "missing", 0)) for each in seen if isinstance(each, (CallApproved, CallDecided))]
     assert told == [("ana", 1), ("bo", 1), ("ana", 0)]
+
+
+def test_the_clock_of_a_command_expires_no_call() -> None:
+    """A handle of a person a day ahead extends, continues and revokes: the call can still be decided."""
+    world, _, peer = shop("sync", Ask(expires_in=60.0))
+    peer.close()
+    world.now, right = (lambda: time.time() + 86_400), world.now
+    person = world.open()
+    person.say(lambda: person.handle.extend(max_iterations=50, by="eve"))
+    with pytest.raises(UndecidedCalls):
+        person.say(lambda: person.handle.resume(Continue(by="eve")))
+    person.close()
+    assert Inbox(world.store, clock=right).decide("loop", {"t1": Deny("no", by="bo")})["t1"].is_yours
+
+
+def test_an_edit_that_stands_is_approved_by_its_digest() -> None:
+    """After its approvals were dropped, too: an interrupted call does not run again on the id alone."""
+    world, _, peer = shop("sync", Ask())
+    decide(peer, Approve({"amount": 50_000}, by="ana"))
+    peer.say(peer.turn().continue_loop)
+    with held(world, "t1", peer) as turn:
+        worker = world.open(take_over=True)
+        worker.run()
+        with pytest.raises(DecisionConflict, match="its input was edited"):
+            worker.say(lambda: worker.handle.decide({"t1": Rerun(by="bo")}))
+        decide(worker, Rerun(by="bo"))
+        assert go_on(worker) == ()
+    with pytest.raises(Conflict):
+        turn.result()
+
+
+def test_a_policy_cannot_change_what_the_others_see() -> None:
+    """All get the same view."""
+    seen: list[str] = []
+
+    def meddling(_call: ToolCall, view: Any) -> None:
+        for name in ("outer", "iteration", "_loop"):
+            try:
+                setattr(view, name, None)
+            except AttributeError:
+                seen.append(name)
+
+    World("sync", MemoryStore(), script=(reply(calls=[PAY]),), config={"on_tool_call": meddling}).open().next_turn()
+    assert seen == ["outer", "iteration", "_loop"]
+
+
+@pytest.mark.parametrize("rule", [Approve(by="rule: x"), Approve(by="RULE : x")])
+def test_only_a_rule_has_the_name_of_a_rule(rule: Any) -> None:
+    """Another policy that takes it asks a person."""
+    world, _, peer = shop("sync", rule)
+    (call,) = peer.turn().pending
+    assert call.reason is not None
+    assert "give rule=" in call.reason
+    assert world.ran == []
+
+
+class Text(str):
+    """A text that claims to be another."""
+
+    __slots__ = ()
+
+    def casefold(self) -> str:
+        return f"{id(self)}"
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    __hash__ = str.__hash__
+
+
+def test_a_name_is_its_text() -> None:
+    """Whatever its class says: ana twice is one person, and the journal reads as it was written."""
+    world, _, peer = shop("sync", Ask(need=2, of="finance"))
+    for _ in range(2):
+        decide(peer, Approve(by=Person(Text("ana"), ("finance",))))
+    assert waits(peer) == ("t1",)
+    with pytest.raises(IllegalCommand, match="does not count"):
+        decide(peer, Approve(by=Person("bo", (Text("sales"),))))
+    assert world.open().handle.pending[0].missing == 1
+
+
+class Odd:
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+def test_an_odd_reason_of_a_policy_is_asked_about() -> None:
+    """It is shown as what can be shown, and the call waits."""
+    _, _, peer = shop("sync", Ask(Odd()))  # type: ignore[arg-type]
+    assert peer.turn().pending[0].reason == "an Odd that cannot be shown"
+
+
+@pytest.mark.parametrize("via", ["handle", "", " ", "x-", "rule: x", "x-a b"])
+def test_an_inbox_says_where_people_decide(via: str) -> None:
+    with pytest.raises(ValueError, match="via: expected one of inbox, page, command, dbos, or x-"):
+        Inbox(MemoryStore(), via=via)
+    Inbox(MemoryStore(), via="x-slack")
 
 
 @pytest.mark.parametrize("name", ["", "an\u0430", "rule: x", "a\u200b"])

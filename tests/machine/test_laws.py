@@ -103,6 +103,9 @@ def rare() -> list[tuple[State, ev.Event]]:
     full = m.after(m.replied("tool_use", *calls[:2]), m.judged(), max_parallel_tools=1)
     full = m.go(step(full, m.child(full, "p")), *at("p", ev.Requested(), ev.RequestFailed(m.FAILURE)), ev.TurnEnded())
     answered = m.go(begun("p"), *waits("p"), ev.TurnEnded(), ev.Decided((("p/a", m.APPROVE),)))
+    waits_for_both = m.after(m.replied("tool_use", *calls[1:]), m.asks("c", "d"), execution="ready")
+    judging = m.go(waits_for_both, m.decided(d=m.approve({"a": 2})), ev.Continued())
+    decides = m.decided(c=m.APPROVE)
     keep_all, keep_p, keep_d = (ev.HistoryTaken(reply=m.said(*kept)) for kept in (calls, calls[:1], calls[2:]))
     return [
         (fork(decided, "copy", 0.0), keep_all),
@@ -112,6 +115,8 @@ def rare() -> list[tuple[State, ev.Event]]:
         (answered, keep_p),
         (step(full, ev.Woken()), ev.Continued()),
         (decided, ev.GrantRevoked("1/c")),
+        (judging, decides),
+        (judging, ev.Approved(decides.decisions)),
     ]
 
 

@@ -270,7 +270,10 @@ def _demand(ask: Ask) -> Demand:
 
 
 def _text(text: object) -> str | None:
-    return None if text is None else well_formed(str(text))
+    try:
+        return None if text is None else well_formed(str(text))
+    except Exception:  # noqa: BLE001 - of an object of the policy
+        return f"{a_type(text)} that cannot be shown"
 
 
 def _preview(preview: Preview, call: Call) -> Questions[str]:

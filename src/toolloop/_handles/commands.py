@@ -124,12 +124,9 @@ class Commands:
         return ev.Ticked(at=now) if is_due(state, now) else None
 
     def _when(self, by: str | None) -> dict[str, Any]:
-        """Return when a command is given, and where if a person is named.
-
-        The clock of a handle is that of a driver, and advances the time of the loop. That of another person does not.
-        """
-        at = {"at": self._now()} if self._via == "handle" else {"said_at": self._now()}
-        return at if by is None else {**at, "via": self._via}
+        """Return when a command is given, which lets no time pass in the loop, and where if a person is named."""
+        said_at = {"said_at": self._now()}
+        return said_at if by is None else {**said_at, "via": self._via}
 
     # --- commands --------------------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from toolloop._interface.shown import Named
 from toolloop._interface.standing import Standing, standing_of
 from toolloop._messages.blocks import RESULT_KINDS
 from toolloop.errors import CallerError, IllegalCommand, InvalidEdit
-from toolloop.machine.queries import driven, open_round
+from toolloop.machine.queries import open_round
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.state import State
 from toolloop.machine.tree import step
@@ -72,11 +72,16 @@ def decide_calls(deciding: Deciding, state: State, decisions: Decisions, *, each
         else:
             taken += records
     outcomes = tuple([one if isinstance(one, CallerError) else _standing(after, *one) for one in taken])
-    if _rounds(state) == _rounds(after):
-        return Decided(None, outcomes)  # repeated decisions change nothing
-    names = [one for one in taken if not isinstance(one, CallerError)]
-    still_waits = any(_call_at(after, name).status is Status.WAITING for name, _ in names)
-    return Decided((ev.Approved if still_waits else ev.Decided)(tuple(names)), outcomes)
+    # A repeated decision changes nothing, and is not recorded.
+    new = [one for one in taken if not isinstance(one, CallerError) and _has_changed(state, after, one[0])]
+    if not new:
+        return Decided(None, outcomes)
+    still_waits = any(_call_at(after, name).status is Status.WAITING for name, _ in new)
+    return Decided((ev.Approved if still_waits else ev.Decided)(tuple(new)), outcomes)
+
+
+def _has_changed(before: State, after: State, name: str) -> bool:
+    return _call_at(before, name) != _call_at(after, name)
 
 
 def _record_of(deciding: Deciding, state: State, named: Named, decision: Decision) -> tuple[str, DecisionRecord]:
@@ -118,11 +123,6 @@ def _call_at(state: State, name: str) -> Call:
 
 def _standing(state: State, name: str, record: DecisionRecord) -> Standing:
     return standing_of(_call_at(state, name), record)
-
-
-def _rounds(state: State) -> list[object]:
-    """Return the rounds and the grants of the whole tree."""
-    return [(loop.round, loop.grants) for _, loop in driven(state)]
 
 
 def _may_refer(decision: Decision) -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from attrs import frozen
+
 from toolloop._public import set_module
 from toolloop._usage import Usage
 from toolloop.machine.queries import driven, open_round
@@ -30,22 +32,29 @@ def pending_calls(state: State) -> tuple[ToolCall, ...]:
 
 
 @set_module("toolloop")
+@frozen(eq=False, repr=False)
 class PolicyView:
     """A loop as a policy or a stop condition sees it.
 
+    All policies get the same view, so it cannot be changed.
+
     Attributes:
-        iteration: the number of the reply, counted from 1.
-        total_usage: the usage so far, including this reply.
         outer: the view of the loop around it, if it is nested.
 
     """
 
-    def __init__(self, loop: Loop, outer: PolicyView | None = None) -> None:
-        """Store the loop, and the view of the loop around it."""
-        self._loop = loop
-        self.outer: PolicyView | None = outer
-        self.iteration: int = loop.iterations
-        self.total_usage: Usage = loop.total_usage
+    _loop: Loop
+    outer: PolicyView | None = None
+
+    @property
+    def iteration(self) -> int:
+        """The number of the reply, counted from 1."""
+        return self._loop.iterations
+
+    @property
+    def total_usage(self) -> Usage:
+        """The usage so far, including this reply."""
+        return self._loop.total_usage
 
     @property
     def reply(self) -> dict[str, JSON]:

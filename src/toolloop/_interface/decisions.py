@@ -18,6 +18,7 @@ from toolloop.machine.rules.calls import LATEST
 from toolloop.machine.rules.deciding import already_decided
 from toolloop.machine.values.calls import Answer, Approve, Decision, DecisionRecord, Deny, Grant, GrantSpec, Rerun
 from toolloop.machine.values.jsontext import JSON, a_type, decode, encode, plain, well_formed
+from toolloop.machine.values.names import is_of_a_rule
 from toolloop.tools import content_of
 
 
@@ -57,6 +58,8 @@ def _who(decision: Decision, call_id: str) -> dict[str, Any]:
     by, rule = getattr(decision, "by", None), getattr(decision, "rule", None)
     if not isinstance(by, str | None):
         raise _refused(f"call {call_id!r}: by of the decision: expected a str, got {a_type(by)}", "by")
+    if by is not None and is_of_a_rule(by):
+        raise _refused(f"call {call_id!r}: by of the decision: give rule= for the name of a rule, not {by!r}", "by")
     name = by if rule is None else f"rule: {rule}"
     parts = {"by": name, "rule": rule, "rule_digest": getattr(decision, "rule_digest", None)}
     return {part: None if text is None else well_formed(text) for part, text in parts.items()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from toolloop.machine.values.jsontext import a_type
+from toolloop.machine.values.jsontext import a_type, well_formed
 from toolloop.machine.values.names import Person, why_not_a_name
 
 
@@ -20,6 +20,7 @@ def person_of(by: object) -> tuple[str | None, tuple[str, ...]]:
         return None, ()
     if not isinstance(name, str) or not all(isinstance(group, str) for group in groups):
         raise TypeError(f"by: expected the name of a person, a Person, or None, got {a_type(by)}")
-    if (why := why_not_a_name(name)) is not None:
+    if (why := why_not_a_name(str.__str__(name))) is not None:
         raise ValueError(f"by: {name!r} is refused as the name of a person, because {why}")
-    return name, groups
+    # Of a subclass of `str`, only the text counts.
+    return str.__str__(name), tuple([well_formed(str.__str__(group)) for group in groups])

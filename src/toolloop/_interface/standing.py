@@ -8,6 +8,7 @@ from attrs import frozen
 
 from toolloop._public import set_module
 from toolloop.machine.rules.approving import demands_of, is_unjudged, missing, same_person, yeses
+from toolloop.machine.rules.calls import LATEST
 from toolloop.machine.values.calls import Call, DecisionRecord, Status
 
 
@@ -39,9 +40,10 @@ class Standing:
 
 def standing_of(call: Call, given: DecisionRecord) -> Standing:
     """Return what stands in a call that took a decision."""
-    standing = [*yeses(call)] or [call.decision or given]
+    taken = call.decision
+    standing = [*yeses(call)] if taken is None or taken.is_yes else [taken]
     own = [each for each in standing if same_person(each, given)]
     taken = (own or standing)[-1]
     still = sum(missing(demands_of(call), yeses(call))) if call.status is Status.WAITING else 0
-    at = datetime.fromtimestamp(taken.at, UTC)
+    at = datetime.fromtimestamp(min(taken.at, LATEST), UTC)
     return Standing(taken.kind, taken.by, at, taken.reason, bool(own), still, not is_unjudged(call))

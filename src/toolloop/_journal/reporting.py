@@ -208,7 +208,7 @@ def _calls(old: Round, event: ev.Event | None, new: Round, iteration: int) -> li
     for was, call in new.calls.changes(old.calls):
         if call.decision is not None and call.decision is not was.decision:
             seen.append(CallDecided(iteration, call.id, call.name, call.decision.kind, call.decision.by))
-        if call.approvals and call.approvals[-1] not in yeses(was):
+        if call.approvals and not any(call.approvals[-1] is each for each in yeses(was)):
             still = sum(missing(call.demands, call.approvals))
             seen.append(CallApproved(iteration, call.id, call.name, call.approvals[-1].by, still))
         if call.status is was.status:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -51,6 +52,7 @@ from toolloop.stores.protocol import Store
 
 CallKey = TypeVar("CallKey", bound="str | Shown")
 _ALL = 2**62
+VIAS = ("inbox", "page", "command", "dbos")
 _A_DAY = 86_400.0
 
 
@@ -75,11 +77,13 @@ class Inbox:
             store: the store with the loops.
             secret: the key that signs links; None means a random key that the store keeps.
             clock: seconds since the epoch.
-            via: where people decide through this inbox, for the audit trail; for a surface of yours, `x-` and a name.
+            via: where people decide through this inbox, for the audit trail: `inbox`, `page`, `command`, `dbos`, or
+                `x-` and a name for a surface of yours.
 
         """
         require_store(store)
-        check_text("via", via)
+        if via not in VIAS and re.fullmatch(r"x-[\w.-]+", via) is None:
+            raise ValueError(f"via: expected one of {', '.join(VIAS)}, or x- and a name of yours, got {via!r}")
         if secret is not None:
             check_text("secret", secret)
         self._store = store
@@ -231,6 +235,8 @@ class Inbox:
 
     def retry(self, loop_id: str, by: str | Person | None = None) -> None:
         """Make a failed loop runnable again at once. Its attempts are counted from zero.
+
+        The trail has a line for it if a request had failed. If no worker could drive the loop, only its row changes.
 
         Raises:
             LoopNotFound: the loop does not exist.

@@ -14,7 +14,7 @@ from toolloop._interface.people import person_of
 from toolloop._interface.shown import Shown
 from toolloop.errors import BadLink, IllegalCommand, LinkExpired, LinkUsed, NotAllowed, UnknownCall
 from toolloop.machine.record.state import State
-from toolloop.machine.values.calls import Decision
+from toolloop.machine.values.calls import Answer, Approve, Decision, Deny, Rerun
 from toolloop.machine.values.names import Person, name_key
 from toolloop.tools.calls import ToolCall
 
@@ -85,7 +85,7 @@ class Link:
         if call.digest != self.digest:
             raise BadLink(f"the call {name!r} has changed since this link was made. Request a new link")
         mine = None if self.person is None else name_key(self.person.name)
-        for yes in call.approvals:
+        for yes in call.counted_approvals:
             if mine is not None and name_key(yes.by) == mine:
                 raise LinkUsed(
                     f"{yes.by} has approved the call {name!r}; {call.missing} more needed",
@@ -104,11 +104,11 @@ class Link:
             NotAllowed: the decision is that of another person than the link is for.
 
         """
-        if (kind := type(decision).__name__.lower()) not in self.allow:
+        if (kind := _kind_of(decision)) not in self.allow:
             raise IllegalCommand(
                 f"this link does not allow {kind}; it allows: {', '.join(self.allow)}",
                 state="Waiting",
-                asked=kind,
+                asked=str(kind),
                 allowed=self.allow,
             )
         if self.person is None:
@@ -149,6 +149,11 @@ def new_link(  # noqa: PLR0913 - what a link is bound to
         until = min(until, call.expires_at.timestamp())
     whose = None if name is None else Person(name, groups)
     return Link(state.root.setup.loop_id, first_id, call.path, call.digest, tuple(allow), until, whose)
+
+
+def _kind_of(decision: Decision) -> str | None:
+    kinds = {"approve": Approve, "deny": Deny, "answer": Answer, "rerun": Rerun}
+    return next((kind for kind, of in kinds.items() if isinstance(decision, of)), None)
 
 
 def _find_call(state: State, named: str | Shown) -> ToolCall:

@@ -71,7 +71,7 @@ from toolloop.machine.rules.calls import (
 )
 from toolloop.machine.rules.deciding import decide
 from toolloop.machine.rules.given_history import with_history
-from toolloop.machine.rules.grants import ask_where_gone, remember, without_grant
+from toolloop.machine.rules.grants import ask_where_gone, ask_where_gone_meanwhile, remember, without_grant
 from toolloop.machine.rules.joining import close_round, end, last_user_turn
 from toolloop.machine.rules.judging import judge, refuse_strangers
 from toolloop.machine.rules.repetition import warn
@@ -152,7 +152,8 @@ def end_call(loop: Loop, event: ev.Ended) -> Loop:
             raise not_possible(loop, event, f"{event.call_id!r} is not a running call")
     elif call is None or event.iteration != round_.iteration or not ends(call, event.attempt, event.result):
         return loop
-    return with_round(loop, replace_calls(round_, [ended(call, event.result, loop.setup)]))
+    round_ = replace_calls(round_, [ended(call, event.result, loop.setup)])
+    return with_round(loop, ask_where_gone_meanwhile(loop, round_) if event.result is None else round_)
 
 
 def end_turn(loop: Loop, event: ev.TurnEnded) -> Loop:
@@ -313,7 +314,8 @@ def wake(loop: Loop, event: ev.Woken) -> Loop:
         return loop
     named = {name.partition("/")[0] for name in event.anew}
     calls = [ask_for_again(call, setup, loop.now) if call.name in named else call for call in round_.calls]
-    loop = with_round(loop, replace_calls(round_, [woken(call, setup) for call in calls]))
+    round_ = replace_calls(round_, [woken(call, setup) for call in calls])
+    loop = with_round(loop, ask_where_gone_meanwhile(loop, round_))
     return proceed(loop) if isinstance(loop.phase, Running) else loop
 
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from attrs import Factory, field, frozen
 
 from toolloop._public import set_module
-from toolloop.machine.rules.approving import demands_of, is_unjudged, missing
+from toolloop.machine.rules.approving import demands_of, is_unjudged, missing, which_count
 from toolloop.machine.rules.calls import digest_of
 from toolloop.machine.values.calls import Call, DecisionRecord, Status, text_of_content
 from toolloop.machine.values.demands import Ask, Demand
@@ -172,6 +172,12 @@ class ToolCall:
     def approvals(self) -> tuple[RecordedDecision, ...]:
         """The approvals so far of the input that would run, oldest first, while more are missing."""
         return tuple(_recorded(each, self._setup.path) for each in self._call.approvals)
+
+    @property
+    def counted_approvals(self) -> tuple[RecordedDecision, ...]:
+        """Those of `approvals` that count for a demand: under a `fresh` one, none that were given before it stood."""
+        counted = which_count(demands_of(self._call), self._call.approvals)
+        return tuple(each for each, counts in zip(self.approvals, counted, strict=True) if counts)
 
     @property
     def missing(self) -> int:

@@ -146,19 +146,28 @@ def woken(call: Call, setup: Setup) -> Call:
 
     A call that waited to be repeated is interrupted again, because its tool may no longer be repeatable.
     """
-    is_asked_for = call.decision is not None and call.decision.kind == "rerun"
-    is_repeated = call.status is Status.CLEARED and call.started and not is_asked_for
-    if call.status is Status.RUNNING or is_repeated:
+    if call.status is Status.RUNNING or is_repeated(call):
         return call if call.has_loop else mark_interrupted(call, setup)
     return call if call.status is Status.SETTLED else call._replace(judged=False)
 
 
-def ask_for_again(call: Call, setup: Setup, now: float) -> Call:
-    """Return a call whose tool changed. If it has not started, its approvals no longer count, and it waits for them.
+def is_repeated(call: Call) -> bool:
+    """Return whether the machine is about to repeat the start of a call by itself."""
+    is_asked_for = call.decision is not None and call.decision.kind == "rerun"
+    return call.status is Status.CLEARED and call.started and not is_asked_for
 
-    It has no more time than its first wait has left.
+
+def ask_for_again(call: Call, setup: Setup, now: float) -> Call:
+    """Return a call whose tool changed. Unless it runs, its approvals no longer count, and it waits for them.
+
+    It has no more time than its first wait has left. A call that was started, and would be repeated by the machine, is
+    the same run and keeps them. If a person has to decide about a second run, it is uncertain.
     """
-    if call.started or call.status is Status.SETTLED or not (call.demands or yeses(call)):
+    if call.status is Status.SETTLED or call.status is Status.RUNNING or is_repeated(call):
+        return call
+    if call.started and (call.why is Why.UNCERTAIN or not setup.repeatable(call.name)):
+        return _uncertain(call)
+    if not (call.demands or yeses(call)):
         return call
     until = call.expires_at if call.status is Status.WAITING else lesser(call.expires_at, deadline(setup, now))
     return without_approvals(call)._replace(status=Status.WAITING, why=Why.APPROVAL, expires_at=until)

@@ -16,6 +16,7 @@ from toolloop.machine.rules.approving import (
     is_unjudged,
     missing,
     same_person,
+    which_count,
     without_approvals,
 )
 from toolloop.machine.rules.calls import digest_of, expired, is_expired, replace_calls, settle_by, with_input
@@ -112,7 +113,7 @@ def _decided(name: str, call: Call, decision: DecisionRecord, setup: Setup) -> C
 
 def _approved(name: str, call: Call, new: DecisionRecord) -> Call:
     """Return a waiting call after an approval. An edit drops the approvals of the old input."""
-    was_edited = call.edited is not None and bool(call.approvals)
+    was_edited = call.edited is not None and (bool(call.approvals) or new.via is not None)
     is_edit = new.content is not None and not same_json(new.content, call.effective_input)
     if is_edit:
         call = _edited(call, new)
@@ -122,7 +123,8 @@ def _approved(name: str, call: Call, new: DecisionRecord) -> Call:
         if any(same_person(new, each) for each in given):
             return call  # the approval of this person stands
         _refuse_uncountable(name, call, new)
-    if new.digest is None and (given or was_edited or not is_enough_alone(demands, new)):
+    counted = any(which_count(demands, given))
+    if new.digest is None and (counted or was_edited or not is_enough_alone(demands, new)):
         raise DecisionConflict(
             f"cannot {new.kind} the call {name!r} without its digest, because {_why_bound(call)}. Look at the call as "
             "it is now, and give the digest that it has there",
@@ -161,7 +163,7 @@ def _refused(name: str, call: Call, new: DecisionRecord, why: str) -> IllegalCom
 def _why_bound(call: Call) -> str:
     if call.edited is not None:
         return "its input was edited"
-    return "other persons have approved it" if call.approvals else "one approval does not complete it"
+    return "approvals of it stand" if call.approvals else "one approval does not complete it"
 
 
 def _check_repeat(name: str, call: Call, decision: DecisionRecord) -> None:

@@ -101,6 +101,17 @@ def ask_where_gone(loop: Loop, round_: Round) -> Round:
     return replace_calls(round_, [_asking(call, expires_at) for call in gone]) if gone else round_
 
 
+def ask_where_gone_meanwhile(loop: Loop, round_: Round) -> Round:
+    """Return the round after calls were interrupted: those wait that would run again by a grant that is gone.
+
+    A call without demands of its own may: the policy judges it again, and the newest rule holds.
+    """
+    standing = {None, *(grant.id for grant in _standing(loop))}
+    gone = [call for call in round_.having(Status.CLEARED) if call.demands and _cleared_by(call) not in standing]
+    expires_at = deadline(loop.setup, loop.now)
+    return replace_calls(round_, [_asking(call, expires_at) for call in gone]) if gone else round_
+
+
 def _asking(call: Call, expires_at: float | None) -> Call:
     """Return a call that waits for the persons who must approve it, with no more time than a first wait has left."""
     if call.demands:  # a call without demands of its own never waited before a grant cleared it

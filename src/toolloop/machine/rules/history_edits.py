@@ -91,7 +91,7 @@ def run_again(calls: Iterable[Call], names: Sequence[str], setup: Setup, now: fl
 
 
 def _fresh(call: Call, rerun: DecisionRecord, setup: Setup) -> Call:
-    call = without_approvals(call)._replace(judged=True, why=None, reason=None, result=None, has_loop=False)
+    call = without_approvals(call)._replace(judged=False, why=None, reason=None, result=None, has_loop=False)
     call = call._replace(status=Status.CLEARED, run=call.run + 1, decision=rerun)
     if not is_open(call):
         return call

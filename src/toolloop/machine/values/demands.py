@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import StrEnum
-from math import inf
 from typing import Any
 
 from attrs import field, frozen
@@ -12,10 +11,13 @@ from attrs import field, frozen
 from toolloop._public import set_module
 from toolloop.machine.values.names import text_tuple
 
+_MOST = 1_000_000  # persons
+_LATEST = 10**12  # seconds
+
 
 def _is_whole(_ask: Any, _attribute: Any, need: Any) -> None:
-    if type(need) is not int or need < 1:
-        raise ValueError(f"Ask: need is {need!r}; give an int of at least 1")
+    if type(need) is not int or not 1 <= need <= _MOST:
+        raise ValueError(f"Ask: need must be an int from 1 to {_MOST}")
 
 
 def _are_names(_ask: Any, attribute: Any, names: tuple[Any, ...]) -> None:
@@ -24,8 +26,8 @@ def _are_names(_ask: Any, attribute: Any, names: tuple[Any, ...]) -> None:
 
 
 def _are_seconds(_ask: Any, _attribute: Any, times: tuple[Any, ...]) -> None:
-    if not all(isinstance(time, (int, float)) and 0 <= time < inf for time in times):
-        raise ValueError(f"Ask: remind_after is {times!r}; give numbers of seconds")
+    if not all(isinstance(time, (int, float)) and 0 <= time <= _LATEST for time in times):
+        raise ValueError(f"Ask: remind_after must be numbers of seconds from 0 to {_LATEST}")
 
 
 def _numbers(times: Iterable[float]) -> tuple[float, ...]:

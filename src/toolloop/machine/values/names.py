@@ -11,7 +11,7 @@ from toolloop._public import set_module
 
 # Letters and marks that no font shows, beside those of the categories below.
 _INVISIBLE = frozenset(
-    "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180e\u180f\u2800\u3164\uffa0"
+    "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180e\u180f\u2800\u3164\uffa0\U0001d159\U00016fe4"
     + "".join(map(chr, (*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0))))
 )
 _UNSEEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
@@ -49,12 +49,18 @@ def name_key(name: str | None) -> str:
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold()).strip()
 
 
+def is_of_a_rule(name: str) -> bool:
+    """Return whether a name is one that only decisions of rules have: `rule: ` and the rule."""
+    first, colon, _ = name_key(name).partition(":")
+    return first.strip() == "rule" and bool(colon)
+
+
 def why_not_a_name(name: str) -> str | None:
     """Return why a name is refused; None if it is accepted. Names in old journals are read as they are."""
     key = name_key(name)
     if not key:
         return "it is empty"
-    if key.partition(":")[0].strip() == "rule" and ":" in key:
+    if is_of_a_rule(name):
         return "names that begin with 'rule:' are those of rules"
     for char in (*name, *key):
         if char in _INVISIBLE or unicodedata.category(char) in _UNSEEN:
