@@ -38,15 +38,16 @@ def remember(loop: Loop, before: Round, after: Round) -> Loop:
 
     """
     given = [
-        _given(loop, after, call, call.decision, call.decision.remember)
+        (_given(loop, after, call, call.decision, call.decision.remember), call.decision.via is not None)
         for was, call in after.calls.changes(before.calls)
         if was.status is Status.WAITING and call.decision is not None
         if call.decision.kind == "approve" and call.decision.remember is not None
     ]
     if not given:
         return loop
-    replaced = {grant.id for grant in given}
-    return loop._replace(grants=(*[grant for grant in loop.grants if grant.id not in replaced], *given))
+    replaced = {grant.id for grant, is_recent in given if is_recent}  # in old journals, two grants may have one id
+    kept = [grant for grant in loop.grants if grant.id not in replaced]
+    return loop._replace(grants=(*kept, *[grant for grant, _ in given]))
 
 
 def _given(loop: Loop, round_: Round, call: Call, decision: DecisionRecord, spec: GrantSpec) -> StandingGrant:
