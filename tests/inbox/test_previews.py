@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 
 from tests.inbox.support import PARAMS, previewed
-from toolloop import Approve, AsyncToolLoopHandle, ToolLoopHandle, Yielded, tool
-from toolloop.errors import BadTool
+from tests.loop.concurrency import either_kind
+from tests.loop.stored import PAY, World, held
+from toolloop import Approve, AsyncToolLoopHandle, Inbox, Rerun, ToolLoopHandle, Yielded, tool
+from toolloop.errors import BadTool, Conflict
+from toolloop.stores.memory import MemoryStore
 from toolloop.testing import AsyncScriptedProvider, ScriptedProvider, call, reply
 
 
@@ -73,3 +76,45 @@ def test_a_preview_is_a_function() -> None:
     """Anything else is refused where the tool is made."""
     with pytest.raises(BadTool, match="preview of write: expected a function"):
         tool(lambda: None, name="write", preview=5)  # type: ignore[call-overload]
+
+
+def explained(pay: Any, seen: list[Any]) -> Any:
+    """The tool, with a preview that notes what it is asked about."""
+
+    def preview(given: dict[str, Any]) -> str:
+        seen.append(given)
+        return f"pays {given['amount']}"
+
+    return tool(pay.function, name="pay", preview=preview)
+
+
+@either_kind
+def test_an_uncertain_call_that_never_waited_gets_its_preview(kind: str) -> None:
+    """From the driver that finds it; a person decides whether it runs again. It is made once."""
+    seen: list[Any] = []
+    world = World(kind, MemoryStore(), script=(reply(calls=[PAY]), reply("done")))
+    world.tools = (explained(world.tools[0], seen), *world.tools[1:])
+    with held(world, "t1", world.open()) as turn:
+        worker = world.open(take_over=True)
+        worker.run()
+        (waits,) = Inbox(world.store).pending()
+        assert (waits.why, waits.preview, seen) == ("uncertain", "pays 1", [{"amount": 1}])
+        worker.run()
+        worker.decide(t1=Rerun(by="ana"))
+        assert worker.text() == "done"
+    with pytest.raises(Conflict):
+        turn.result()
+    assert (world.ran, seen) == (["t1", "t1"], [{"amount": 1}])
+
+
+@either_kind
+def test_a_preview_of_an_uncertain_call_that_fails_becomes_a_text(kind: str) -> None:
+    """The turn ends all the same."""
+    world = World(kind, MemoryStore(), script=(reply(calls=[PAY]), reply("done")))
+    world.tools = (tool(world.tools[0].function, name="pay", preview=lambda given: given["none"]), *world.tools[1:])
+    with held(world, "t1", world.open()) as turn:
+        world.open(take_over=True).run()
+        (waits,) = Inbox(world.store).pending()
+        assert str(waits.preview).startswith("preview failed: ")
+    with pytest.raises(Conflict):
+        turn.result()

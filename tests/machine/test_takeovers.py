@@ -60,6 +60,18 @@ def test_a_tree_wakes_up_as_a_whole() -> None:
     assert kinds(step(over_, ev.Woken())) == {"": "Running", "p": "TooDeep"}
 
 
+def test_the_end_of_a_turn_brings_the_previews_of_calls_that_wait() -> None:
+    """Also in loops inside calls and around them; those of other calls are ignored."""
+    lost = m.after(m.replied("tool_use", m.call("c")), ev.Started("c"), ev.Woken())
+    state = step(lost, ev.TurnEnded(previews=(("c", "pays 1"), ("x", "pays 2"))))
+    assert (the_call(state).preview, m.phase(state)) == ("pays 1", "decision_required")
+    tree = m.go(begun("p"), *asked("p", "c", tool="once"), *at("p", ev.Started("c"), ev.Woken()))
+    tree = m.go(tree, *at("p", ev.TurnEnded(previews=(("c", "pays 3"),))))
+    assert the_call(inside(tree), "c").preview == "pays 3"
+    tree = step(tree, ev.TurnEnded(previews=(("p", "runs"),)))
+    assert (the_call(tree, "p").preview, m.phase(tree)) == (None, "decision_required")
+
+
 def test_what_a_limit_left_wakes_up_too() -> None:
     """Where the loop goes on, what ran is uncertain, and what had not started is judged again."""
     state = m.after(m.replied("tool_use", m.call("c"), m.call("d")), ev.Started("c"), limits=Limits(timeout=5.0))

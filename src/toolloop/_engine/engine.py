@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from functools import partial
 from math import inf
 from typing import Any
 
@@ -334,7 +335,11 @@ class Engine:
             case Conclude():
                 self._runs.conclude(runtime, loop, effect)
             case EndTurn():
-                self._progress.record(ev.TurnEnded(path=effect.path))
+                asking = runtime.policies.previews(loop)
+                self._progress.ask(effect, asking, partial(self._end_turn, effect.path))
+
+    def _end_turn(self, path: Path, previews: tuple[tuple[str, str], ...]) -> None:
+        self._progress.record(ev.TurnEnded(path=path, previews=previews))
 
     def _judged(self, event: ev.Judged) -> None:
         if event.stop or event.results:

@@ -17,7 +17,7 @@ from toolloop._usage import IterationUsage
 from toolloop.events import WatchEvent
 from toolloop.machine.queries import driven_at
 from toolloop.machine.record import journal_events as ev
-from toolloop.machine.record.effects import Conclude, Effect, Judge, RunCall, SendRequest
+from toolloop.machine.record.effects import Conclude, Effect, EndTurn, Judge, RunCall, SendRequest
 from toolloop.machine.record.loop import Finished, Loop, Ready, Requesting, Running, round_of
 from toolloop.machine.record.state import Path, State
 from toolloop.machine.rules.calls import ends
@@ -238,4 +238,6 @@ def keys_of(effect: Effect) -> tuple[Key, ...]:
             return (("begin", *path, call_id),)
         case Conclude(call_id=call_id):
             return (("conclude", *path, call_id),)
+        case EndTurn():
+            return (("end", *path),)
     return ()

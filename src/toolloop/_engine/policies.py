@@ -32,6 +32,7 @@ from toolloop.machine.values.calls import (
     PolicyResult,
     Reject,
     Result,
+    Status,
     Wait,
     Why,
 )
@@ -111,6 +112,15 @@ class Policies:
             if result is not None:
                 results.append((call.id, result))
         return ev.Judged(path=effect.path, results=tuple(results))
+
+    def previews(self, loop: Loop) -> Questions[tuple[tuple[str, str], ...]]:
+        """Return the previews of the uncertain calls that have none: they never waited, or were edited since."""
+        made = []
+        for call in [] if loop.round is None else loop.round.having(Status.WAITING):
+            tool = self.tools.get(call.name)
+            if call.why is Why.UNCERTAIN and call.preview is None and tool is not None and tool.preview is not None:
+                made.append((call.id, (yield from _preview(tool.preview, call))))
+        return tuple(made)
 
     def _judged(
         self,

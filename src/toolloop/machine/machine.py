@@ -77,7 +77,7 @@ from toolloop.machine.rules.judging import judge, refuse_strangers
 from toolloop.machine.rules.repetition import warn
 from toolloop.machine.rules.replying import action_in, conclude, detected, fail, stopped, stops_at, take_reply
 from toolloop.machine.rules.thinking import mark_stale, same_prefix
-from toolloop.machine.rules.turns import proceed, spend, with_round
+from toolloop.machine.rules.turns import proceed, spend, with_previews, with_round
 from toolloop.machine.values.calls import Status
 from toolloop.machine.values.chain import Chain
 from toolloop.machine.values.setup import Setup
@@ -158,6 +158,7 @@ def end_call(loop: Loop, event: ev.Ended) -> Loop:
 
 def end_turn(loop: Loop, event: ev.TurnEnded) -> Loop:
     """End the turn: the round closes, calls wait for the caller, or a limit was reached."""
+    loop = with_previews(loop, event.previews)
     round_ = loop.round
     if round_ is not None and is_settled(round_):
         return close_round(loop, round_)

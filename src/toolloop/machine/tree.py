@@ -61,7 +61,7 @@ from toolloop.machine.rules.calls import ask_again, replace_calls, startable
 from toolloop.machine.rules.deciding import unknown_call
 from toolloop.machine.rules.expiry import advance_time, end_if_expired
 from toolloop.machine.rules.joining import end
-from toolloop.machine.rules.turns import proceed, spend, with_round
+from toolloop.machine.rules.turns import proceed, spend, with_previews, with_round
 from toolloop.machine.values.calls import DecisionRecord, Result, Status
 from toolloop.machine.values.chain import Chain
 
@@ -210,8 +210,9 @@ def _take(state: State, event: ev.Event) -> State:
             state = _changed(state, path, take(loop, event))
             woken = {each: wake(inner, _woken_inside(state, each, event)) for each, inner in inside(state, path)}
             return State({**state.loops, **woken})
-    ends_turn = isinstance(event, ev.TurnEnded) and children(state, path, open_round(loop))
-    return _changed(state, path, _end_turn(state, path, event) if ends_turn else take(loop, event))
+    is_tree = bool(children(state, path, open_round(loop)))
+    ended = _end_turn(state, path, event) if isinstance(event, ev.TurnEnded) and is_tree else take(loop, event)
+    return _changed(state, path, ended)
 
 
 def _woken_inside(state: State, path: Path, event: ev.Woken) -> ev.Woken:
@@ -316,9 +317,9 @@ def _take_history(state: State, event: ev.HistoryTaken) -> State:
     return State({**state.loops, **_proceed_below(state, ())})
 
 
-def _end_turn(state: State, path: Path, event: ev.Event) -> Loop:
+def _end_turn(state: State, path: Path, event: ev.TurnEnded) -> Loop:
     """End the turn of a loop with loops inside its calls: it waits, a limit was reached, or a loop below failed."""
-    loop, found = state.loops[path], _look(state, path)
+    loop, found = with_previews(state.loops[path], event.previews), _look(state, path)
     if found.effects != (EndTurn(path),):
         raise not_possible(loop, event, "something can still be done, or is in progress")
     loops = children(state, path, loop.round)

@@ -141,7 +141,14 @@ class Ended(Event):
 
 @frozen
 class TurnEnded(Event):
-    """The turn ended: the round closes, calls wait, or a limit was reached."""
+    """The turn ended: the round closes, calls wait, or a limit was reached.
+
+    Attributes:
+        previews: of uncertain calls that have none, by call id.
+
+    """
+
+    previews: tuple[tuple[str, str], ...] = ()
 
 
 @frozen

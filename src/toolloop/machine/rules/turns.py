@@ -8,8 +8,9 @@ from attrs import evolve
 
 from toolloop._usage import IterationUsage
 from toolloop.machine.record.loop import Finished, Judging, Loop, Ready, Round, Running
-from toolloop.machine.rules.calls import to_judge
+from toolloop.machine.rules.calls import replace_calls, to_judge
 from toolloop.machine.rules.joining import join
+from toolloop.machine.values.calls import Status
 
 
 def proceed(loop: Loop) -> Loop:
@@ -26,6 +27,16 @@ def with_round(loop: Loop, round_: Round) -> Loop:
     if isinstance(loop.phase, Finished) and (point := loop.phase.resume_point):
         return loop._replace(phase=evolve(loop.phase, resume_point=evolve(point, round=round_)))
     return loop._replace(round=round_)
+
+
+def with_previews(loop: Loop, previews: Iterable[tuple[str, str]]) -> Loop:
+    """Return the loop with descriptions of the effects of its waiting calls."""
+    round_ = loop.round
+    if round_ is None:
+        return loop
+    calls = [(round_.find(call_id), preview) for call_id, preview in previews]
+    seen = [call._replace(preview=text) for call, text in calls if call is not None and call.status is Status.WAITING]
+    return loop._replace(round=replace_calls(round_, seen)) if seen else loop
 
 
 def spend(loop: Loop, used: Iterable[IterationUsage], *, below: tuple[str, ...] = ()) -> Loop:
