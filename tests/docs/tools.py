@@ -42,6 +42,10 @@ fake(reply(calls=[("pay", {"euros": 5}), ("pay", {"euros": 50}), ("pay", {"euros
 # %% before "Approval" 2
 fake(reply(calls=[("rename", {"old": "a.txt", "new": "b.txt"})]))
 
+# %% before "Approval" 3
+given = {"host": "a.example", "token": "sk-live-0123456789abcdef0123456789abc-9f"}
+fake(reply(calls=[("deploy", given)]))
+
 # %% before "Tools that run elsewhere"
 fake(reply(calls=[("scan", {})]), reply("The door is shut."))
 

@@ -14,7 +14,7 @@ from toolloop.machine.rules.calls import digest_of
 from toolloop.machine.values.calls import Call, DecisionRecord, GrantSpec, Result, Wait, Why
 from toolloop.machine.values.demands import Demand
 from toolloop.machine.values.jsontext import encode
-from toolloop.machine.values.setup import Budget, Limits
+from toolloop.machine.values.setup import Budget, Limits, ToolFacts
 
 RERUN = DecisionRecord("rerun", by="ana", at=106.0)
 EDIT = DecisionRecord("approve", '{"a":2}', by="ana", at=104.0)
@@ -49,6 +49,7 @@ WAITING = (*begun(m.call("a")), asked(ASKS, "a"))
 
 TWO = Demand(2, reason="above 1,000", remind_after=(60.0, 600.0))
 FINANCE = Demand(of=("finance",), not_by=("eve",), fresh=True, rule="large", rule_digest="d1", expires_in=900.0)
+EDIT_FILE = ToolFacts("edit", "once", "never", "d4", diff=("old", "new"), path="file", secret=("token",))
 FAILED = Demand(fresh=True, reason="the policy raised OSError", failed=True)
 
 
@@ -95,6 +96,11 @@ DEMANDED: dict[str, tuple[ev.Event, ...]] = {
         ev.Decided((("b", yes("bo", digest=bound("b"))),)),
         ev.Woken(m.setup(tools=m.OTHER_TOOLS), "another", ("once",), at=105.0),
         *(ev.Approved((("b", yes("cy", digest=bound("b"))),)), ev.Stopped(at=106.0)),
+    ),
+    "shown": (
+        *begun(m.call("a", "edit"), tools=(EDIT_FILE,)),
+        *(ev.Started("a", at=103.0), ev.Woken(m.setup(gone_secrets=(("edit", ("token",)),)), at=104.0)),
+        ev.TurnEnded(previews=(("a", "edits x"),)),
     ),
     "said": (
         *WAITING,

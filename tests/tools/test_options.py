@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from math import inf, nan
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
+from pydantic import Field
 
 from toolloop.errors import BadTool
 from toolloop.tools import tool
@@ -29,10 +30,35 @@ def test_an_invalid_option_is_refused_at_decoration() -> None:
         ({"timeout": inf}, "timeout of add"),
         ({"timeout": True}, "timeout of add"),
         ({"timeout": "3"}, "timeout of add"),
+        ({"secret": ("token",)}, "names 'token', which is not a parameter. Give the name of one: left, right"),
+        ({"secret": (5,)}, "secret of add: expected names of parameters"),
+        ({"secret": 5}, "secret of add: expected names of parameters"),
+        ({"secret": None}, "secret of add: expected names of parameters"),
+        ({"diff": ("left",)}, "diff of add: expected two parameters"),
+        ({"diff": ("left", "left")}, "diff of add: expected two parameters"),
+        ({"diff": ("left", "old")}, "names 'old', which is not a parameter"),
+        ({"diff": ("left", "right"), "path": "file"}, "names 'file', which is not a parameter"),
+        ({"diff": ("left", "right"), "path": 5}, "path of add: expected names"),
+        ({"path": "left"}, "names the file of a diff. Give diff=, too"),
+        ({"diff": ("left", "right"), "secret": ("right",)}, "'right' cannot be secret and shown in the diff"),
     ]
     for options, says in cases:
         with pytest.raises(BadTool, match=says):
             tool(add, **options)
+
+
+def test_how_the_input_is_shown_is_kept_with_the_facts_of_a_tool() -> None:
+    """So that a page without the tool knows it. A text is one name, and an alias is the name that the model uses."""
+
+    def edit(file: str, old: str, new: str, key: Annotated[str, Field(alias="apiKey")]) -> str:
+        return file + old + new + key
+
+    made = tool(edit, description="Edit.", diff=["old", "new"], path="file", secret="apiKey")
+    facts = made.facts()
+    assert (facts.diff, facts.path, facts.secret) == (("old", "new"), "file", ("apiKey",))
+    assert (made.diff, made.path, made.secret) == (facts.diff, facts.path, facts.secret)
+    with pytest.raises(BadTool, match="names 'key', which is not a parameter"):
+        tool(edit, description="Edit.", secret="key").facts()
 
 
 def test_an_example_that_does_not_fit_is_named_when_the_definition_is_made() -> None:

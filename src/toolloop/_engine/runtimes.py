@@ -74,10 +74,12 @@ class Runtime:
 
     def setup(self, setup: Setup) -> Setup:
         """Return the setup of a loop with the tools and callables of this process."""
+        known = {**dict(setup.gone_secrets), **{facts.name: facts.secret for facts in setup.tools}}
         return evolve(
             setup,
             tools=tuple(tool.facts() for tool in _in_order(setup, self.tools)),
             gone=(setup.gone | {facts.name for facts in setup.tools}) - set(self.tools.names),
+            gone_secrets=tuple((name, known[name]) for name in known if known[name] and name not in self.tools.names),
             callables=self.config.callables(),
         )
 

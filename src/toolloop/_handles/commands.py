@@ -38,6 +38,7 @@ from toolloop.machine.refusals import injecting
 from toolloop.machine.tree import step
 from toolloop.machine.values.calls import Command, Continue, InjectMessages, Stop
 from toolloop.machine.values.jsontext import JSON, a_type, decode, encode, well_formed
+from toolloop.machine.values.secrets import SecretKey, no_key
 from toolloop.machine.values.splicing import spliced, splices_between
 
 Said = Callable[[State], ev.Event | None]  # a command with its arguments; None means that it changes nothing
@@ -101,16 +102,19 @@ class Commands:
         runtimes: the tools of the loops.
         now: returns the time, in seconds since the epoch.
         via: where the caller decides, for the record.
+        key: the key of hidden values, as they were shown where the caller decides.
 
     """
 
     _runtimes: ToolsOfLoops
     _now: Callable[[], float]
     _via: str = "handle"
+    _key: SecretKey = no_key
 
     def decide(self, state: State, decisions: Decisions, *, each: bool = False) -> Decided:
         """Decide calls: all of them, or none; with `each`, every call by itself. See `decide_calls`."""
-        return decide_calls(Deciding(self._runtimes, self._now(), self._via), state, decisions, each=each)
+        deciding = Deciding(self._runtimes, self._now(), self._via, self._key)
+        return decide_calls(deciding, state, decisions, each=each)
 
     def revoke(self, state: State, grant_id: str, by: str | None = None) -> ev.GrantRevoked:
         """Revoke a grant. `grant_id`: as in `handle.grants`."""

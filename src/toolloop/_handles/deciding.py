@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from toolloop._engine.policies import misfit
 from toolloop._engine.runtimes import ToolsOfLoops
@@ -19,6 +19,8 @@ from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.state import State
 from toolloop.machine.tree import step
 from toolloop.machine.values.calls import Answer, Approve, Call, Decision, DecisionRecord, Status
+from toolloop.machine.values.jsontext import decode
+from toolloop.machine.values.secrets import SecretKey, restore_secrets
 from toolloop.tools.responses.results import kinds_for
 
 Decisions = Sequence[tuple[Named, Decision]]
@@ -41,11 +43,20 @@ class Decided:
 
 @frozen
 class Deciding:
-    """What decisions need besides the state: the tools, the time in seconds, and where a person decides."""
+    """What decisions need besides the state.
+
+    Attributes:
+        runtimes: the tools of the loops.
+        now: seconds since the epoch.
+        via: where a person decides.
+        key: see `restore_secrets`.
+
+    """
 
     runtimes: ToolsOfLoops
     now: float
     via: str
+    key: SecretKey
 
 
 def decide_calls(deciding: Deciding, state: State, decisions: Decisions, *, each: bool) -> Decided:
@@ -94,6 +105,8 @@ def _record_of(deciding: Deciding, state: State, named: Named, decision: Decisio
     call = None if loop is None else open_call(loop, path[-1])
     if call is None and loop is not None and (closed := already_closed(loop, name, path[-1])) is not None:
         raise closed
+    if loop is not None and call is not None:
+        decision = _with_secrets(decision, call, loop.setup.secrets_of(call.name), deciding.key)
     kinds, known = RESULT_KINDS if call is None else kinds_for(call), None
     if loop is not None and runtime is not None and _may_refer(decision):
         known = runtime.known_tools(loop)
@@ -110,6 +123,13 @@ def _record_of(deciding: Deciding, state: State, named: Named, decision: Decisio
                 allowed=("approve", "deny", "answer"),
             )
     return name, record
+
+
+def _with_secrets(decision: Decision, call: Call, names: tuple[str, ...], key: SecretKey) -> Decision:
+    """Return an edit in which a secret that came back as it was shown keeps its value."""
+    if not (names and isinstance(decision, Approve) and isinstance(decision.input, Mapping)):
+        return decision
+    return evolve(decision, input=restore_secrets(decision.input, decode(call.effective_input), names, key))
 
 
 def _call_at(state: State, name: str) -> Call:

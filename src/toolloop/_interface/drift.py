@@ -15,7 +15,7 @@ from toolloop.machine.values.jsontext import JSON, canonical, decode
 from toolloop.machine.values.setup import Approval, LoopFacts, Setup, ToolFacts
 
 _STRICTNESS = get_args(Approval)
-_COMPARED = {"tools", "gone", "callables", "params", "limits"}  # compared part by part
+_COMPARED = {"tools", "gone", "gone_secrets", "callables", "params", "limits"}  # compared part by part
 
 
 @frozen
@@ -89,6 +89,8 @@ def _of_tool(was: ToolFacts, now: ToolFacts, name: str, still_open: Collection[s
         yield _difference(text, name, is_unsafe=is_weaker)
     if was.effect != now.effect:
         yield _difference(f"the effect {tool} changed from {was.effect} to {now.effect}", name, is_unsafe=True)
+    if (was.diff, was.path, was.secret) != (now.diff, now.path, now.secret):
+        yield Difference(f"what is shown of calls {tool} changed")
     if was.inside is not None and now.inside is not None:
         if was.inside.params != now.inside.params:
             yield Difference(f"the parameters {tool} changed")

@@ -15,7 +15,8 @@ from toolloop.machine.rules.approving import demands_of, is_unjudged, missing, w
 from toolloop.machine.rules.deciding import TAKES
 from toolloop.machine.values.calls import Call, DecisionRecord, Why, text_of_content
 from toolloop.machine.values.demands import Demand
-from toolloop.machine.values.jsontext import JSON, decode
+from toolloop.machine.values.jsontext import JSON, decode, encode
+from toolloop.machine.values.secrets import SecretKey, hide_secrets, no_key
 from toolloop.stores.pending import PendingCall, excerpt_of, preview_of, shorten_input
 from toolloop.stores.protocol import Head
 from toolloop.tools.calls import ToolCall
@@ -35,8 +36,14 @@ class UsageView(TypedDict):
     total_tokens: int
 
 
-def head_of(
-    state: State, now: float, *, is_handed_over: bool, attempts: int | None = None, earlier: Head | None = None
+def head_of(  # noqa: PLR0913 - what a head depends on besides the state
+    state: State,
+    now: float,
+    *,
+    is_handed_over: bool,
+    attempts: int | None = None,
+    earlier: Head | None = None,
+    key: SecretKey = no_key,
 ) -> Head:
     """Return the head of a loop.
 
@@ -46,6 +53,7 @@ def head_of(
         is_handed_over: see `status_of`.
         attempts: see `Head`.
         earlier: the head before it. Calls that waited then have been waiting since.
+        key: see `hide_secrets`.
 
     """
     failure = state.root.phase.failure if isinstance(state.root.phase, Failed) else None
@@ -54,7 +62,7 @@ def head_of(
     return Head(
         status_of(state, is_handed_over=is_handed_over),
         next_deadline(state),
-        tuple(_pending(state, now, earlier)),
+        tuple(_pending(state, now, earlier, key)),
         is_retryable,
         now + after if is_retryable else None,
         attempts,
@@ -74,7 +82,7 @@ def names_along(state: State, path: tuple[str, ...]) -> tuple[str, ...]:
     return tuple("" if call is None else call.name for call in calls)
 
 
-def _pending(state: State, now: float, earlier: Head | None) -> Iterator[PendingCall]:
+def _pending(state: State, now: float, earlier: Head | None, key: SecretKey) -> Iterator[PendingCall]:
     records: dict[tuple[str, ...], Call] = {(*path, call.id): call for path, call in waiting(state)}
     if not records:
         return
@@ -82,7 +90,9 @@ def _pending(state: State, now: float, earlier: Head | None) -> Iterator[Pending
     asked, usage = _asked(state.root), usage_of(state.root)
     said = {path: _said(state.loops[path]) for path in {path[:-1] for path in records}}
     for call in pending_calls(state):
-        text, is_shortened = shorten_input(call.effective_input_text)
+        secrets = state.loops[call.path[:-1]].setup.secrets_of(call.name)
+        hidden = encode(hide_secrets(call.effective_input, secrets, key)) if secrets else call.effective_input_text
+        text, is_shortened = shorten_input(hidden)
         preview, is_cut = preview_of(call.preview)
         digest, expires_at = call.digest, call.expires_at
         named: dict[str, JSON] = {
@@ -92,6 +102,7 @@ def _pending(state: State, now: float, earlier: Head | None) -> Iterator[Pending
             "asked": asked,
             "said": said[call.path[:-1]],
             "usage": usage,
+            "secret": [*secrets],
         }
         yield PendingCall(
             path=call.path,

@@ -13,6 +13,7 @@ from toolloop.machine.record.loop import Failed, Finished, Loop, TooDeep, round_
 from toolloop.machine.record.state import Path, State
 from toolloop.machine.rules import limits
 from toolloop.machine.values.jsontext import JSON, decode
+from toolloop.machine.values.secrets import SecretKey, hide_secrets, no_key
 from toolloop.tools.calls import ToolCall
 
 
@@ -22,6 +23,7 @@ class PendingView(TypedDict):
 
     Attributes:
         names: the tool names of the calls along its path.
+        input: the input that would run, with the secret values of its tool hidden.
         takes: the decisions that it accepts: `approve`, `deny`, `answer`, `rerun`.
         expires_at: a time in ISO 8601, or None.
         preview: the effects of the call, as described by the tool's `preview`; or None.
@@ -89,18 +91,19 @@ class LoopView(_OneView):
     pending: list[PendingView]
 
 
-def view_of(state: State, *, error: str | None = None) -> LoopView:
+def view_of(state: State, *, error: str | None = None, key: SecretKey = no_key) -> LoopView:
     """Return a loop with its waiting calls and its nested loops.
 
     Args:
         state: the state of the loop.
         error: the text of its error, if any.
+        key: see `hide_secrets`.
 
     """
     view = _of_one(state, ())
     if error is not None:
         view["error"] = error
-    pending = [_of_call(state, call) for call in pending_calls(state)]
+    pending = [_of_call(state, call, key) for call in pending_calls(state)]
     return {
         "loop_id": state.root.setup.loop_id,
         "status": status_of(state),
@@ -140,14 +143,15 @@ def _error(loop: Loop) -> str | None:
     return "the loop is nested too deeply" if isinstance(loop.phase, TooDeep) else None
 
 
-def _of_call(state: State, call: ToolCall) -> PendingView:
+def _of_call(state: State, call: ToolCall, key: SecretKey) -> PendingView:
+    secrets = state.loops[call.path[:-1]].setup.secrets_of(call.name)
     return {
         "id": call.id,
         "path": list(call.path),
         "name": call.name,
         "names": [*names_along(state, call.path)],
         "takes": [*accepted_decisions(call)],
-        "input": call.effective_input,
+        "input": hide_secrets(call.effective_input, secrets, key),
         "why": call.why,
         "reason": call.reason,
         "expires_at": None if call.expires_at is None else call.expires_at.isoformat(),

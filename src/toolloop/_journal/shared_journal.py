@@ -100,6 +100,7 @@ class SharedJournal(Journal):
         self.lease: Lease | None = None
         self._metadata = metadata
         self.lost = None
+        self._key: str | None = None
         self._confirmed = state  # the state at `rev`
         self._written: tuple[int, Head | None] = 0, None  # the last head that was stored here, and its revision
         self._buffer: tuple[PendingRecord, ...] = ()
@@ -305,7 +306,8 @@ class SharedJournal(Journal):
             is_handed_over = row.status == "needs_command"  # it is still the turn of another driver's caller
         attempts = 0 if any(isinstance(item.event, ev.Replied) for item in batch) else None
         earlier = self._earlier_head(after)
-        return head_of(after, self.now(), is_handed_over=is_handed_over, attempts=attempts, earlier=earlier)
+        parts: dict[str, Any] = {"is_handed_over": is_handed_over, "attempts": attempts, "earlier": earlier}
+        return head_of(after, self.now(), **parts, key=self._secret_key)
 
     def _earlier_head(self, after: State) -> Head | None:
         """Return the stored head if its calls may still wait: only a head has the time since when."""
@@ -313,6 +315,12 @@ class SharedJournal(Journal):
             return None
         rev, head = self._written
         return head if rev == self.rev else safely(self.loop_id, partial(self.store.head, self.loop_id)).head
+
+    def _secret_key(self) -> str:
+        """Return the secret of the store, which it is asked for once."""
+        if self._key is None:
+            self._key = safely(self.loop_id, self.store.secret)
+        return self._key
 
     def _confirm(self, rev: int, batch: Sequence[PendingRecord], after: State) -> None:
         with self.lock:

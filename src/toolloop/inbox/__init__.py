@@ -8,6 +8,7 @@ from toolloop._names import lazy_names
 # The one list of the public names. `make docs` writes the stub, which type checkers read, from it.
 _ORIGIN = {
     "toolloop.inbox.asynchronous": ("AsyncInbox",),
+    "toolloop.inbox.hiding": ("ShownInput",),
     "toolloop.inbox.inbox": ("Inbox",),
     "toolloop.inbox.items": ("InboxCall", "ShownLoop", "TrailEntry"),
     "toolloop.inbox.listing": ("InboxPage",),

@@ -1,6 +1,7 @@
 # Written by `make docs` from the tables in __init__.py.
 
 from toolloop.inbox.asynchronous import AsyncInbox
+from toolloop.inbox.hiding import ShownInput
 from toolloop.inbox.inbox import Inbox
 from toolloop.inbox.items import InboxCall
 from toolloop.inbox.items import ShownLoop
@@ -13,6 +14,7 @@ __all__ = [
     "Inbox",
     "InboxCall",
     "InboxPage",
+    "ShownInput",
     "ShownLoop",
     "TrailEntry",
     "inbox_app",

@@ -33,6 +33,7 @@ from toolloop.errors import (
     LoopNotFound,
     UnknownCall,
 )
+from toolloop.inbox.hiding import hide_in_messages, shown_inputs
 from toolloop.inbox.items import InboxCall, ShownLoop, TrailEntry
 from toolloop.inbox.links import Link, new_link
 from toolloop.inbox.listing import CallFilter, InboxPage
@@ -132,6 +133,8 @@ class Inbox:
     def show(self, loop_id: str) -> ShownLoop:
         """Return a loop as JSON: the conversation so far, whole inputs, usage, and what is left of the limits.
 
+        The values of parameters that a tool declares `secret` are hidden.
+
         Raises:
             LoopNotFound: the loop does not exist.
 
@@ -140,12 +143,13 @@ class Inbox:
         state, _ = load_state(self._store, loop_id, row.rev)  # a driver may have continued since the head was read
         messages = [decode(text) for text in all_messages(state.root)]
         return {
-            **view_of(state),
+            **view_of(state, key=self._store.secret),
             "status": row.status,
-            "messages": messages,
+            "messages": hide_in_messages(messages, state.root.setup, self._store.secret),
             "metadata": dict(row.metadata),
             "created": datetime.fromtimestamp(row.created, UTC).isoformat(),
             "schemas": dict(_schemas(state)),
+            "shown": dict(shown_inputs(state)),
         }
 
     def trail(self, loop_id: str) -> tuple[TrailEntry, ...]:
@@ -155,7 +159,7 @@ class Inbox:
             LoopNotFound: the loop does not exist.
 
         """
-        return read_trail(safely(loop_id, partial(self._store.load, loop_id)).entries)
+        return read_trail(safely(loop_id, partial(self._store.load, loop_id)).entries, self._store.secret)
 
     def history(self, loop_id: str) -> tuple[TrailEntry, ...]:
         """Return the audit trail. Deprecated: use `trail`."""
@@ -315,7 +319,7 @@ class Inbox:
             path = link.find_call(state).path
         except LinkUsed as error:
             raise self._told(link.loop_id, error) from None
-        pending = head_of(state, 0.0, is_handed_over=False).pending
+        pending = head_of(state, 0.0, is_handed_over=False, key=self._store.secret).pending
         call = InboxCall.of(row, next(each for each in pending if each.path == path))
         return evolve(call, takes=tuple(kind for kind in call.takes if kind in link.allow))
 
@@ -386,7 +390,7 @@ class Inbox:
         journal = SharedJournal(
             state, self._clock, EventBus(loop_id), store=self._store, rev=stored.rev, first_id=found
         )
-        commands = Commands(StoredTools(state), journal.now, via or self._via)
+        commands = Commands(StoredTools(state), journal.now, via or self._via, self._store.secret)
         journal.say(lambda state: said(state, commands), firm=False, then=partial(_continued, commands))
         journal.tell()
 

@@ -13,6 +13,7 @@ from attrs import evolve, field, frozen
 from toolloop._interface.heads import UsageView
 from toolloop._interface.loop_view import LoopView
 from toolloop._public import set_module
+from toolloop.inbox.hiding import ShownInput
 from toolloop.machine.rules.approving import describe_progress
 from toolloop.machine.values.demands import Demand
 from toolloop.machine.values.jsontext import JSON, encode
@@ -35,6 +36,7 @@ class ShownLoop(LoopView):
         created: the time of creation, in ISO 8601.
         schemas: the JSON Schemas of the tools of waiting calls, by the path of the call joined with "/". A tool that
             only the API knows has none.
+        shown: how inputs of waiting calls are shown, by the same paths; only of tools with `diff` or `secret`.
 
     """
 
@@ -42,6 +44,7 @@ class ShownLoop(LoopView):
     metadata: dict[str, str]
     created: str
     schemas: dict[str, JSON]
+    shown: dict[str, ShownInput]
 
 
 @set_module("toolloop.inbox")

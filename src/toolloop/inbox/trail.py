@@ -15,13 +15,17 @@ from toolloop.machine.record.state import Path, State
 from toolloop.machine.rules.approving import demands_of, missing
 from toolloop.machine.tree import fold, step
 from toolloop.machine.values.calls import Call, DecisionRecord, Outcome, Status
-from toolloop.machine.values.jsontext import decode
+from toolloop.machine.values.jsontext import JSON, decode
+from toolloop.machine.values.secrets import SecretKey, hide_secrets, no_key
 from toolloop.stores.codec import decode_event
 from toolloop.stores.protocol import Entry
 
 
-def read_trail(entries: Iterable[Entry]) -> tuple[TrailEntry, ...]:
-    """Return the commands of people, the decisions of people and policies, and the expiries, in order."""
+def read_trail(entries: Iterable[Entry], key: SecretKey = no_key) -> tuple[TrailEntry, ...]:
+    """Return the commands of people, the decisions of people and policies, and the expiries, in order.
+
+    `key`: see `hide_secrets`.
+    """
     state: State | None = None
     trail: list[TrailEntry] = []
     decided: dict[Path, int] = {}  # where the last decision on each call is
@@ -31,8 +35,8 @@ def read_trail(entries: Iterable[Entry]) -> tuple[TrailEntry, ...]:
         if before is None:
             continue
         settled = list(_settled(before, state))
-        trail += [_expired(before, path, call) for path, call in settled if _has_expired(call)]
-        for said in _said(before, state, event):
+        trail += [_expired(before, path, call, key) for path, call in settled if _has_expired(call)]
+        for said in _said(before, state, event, key):
             decided[said.path] = len(trail)
             trail.append(said)
         for path, call in settled:
@@ -56,12 +60,18 @@ def _has_expired(call: Call) -> bool:
     return call.result is not None and call.result.outcome is Outcome.EXPIRED
 
 
-def _expired(state: State, path: Path, call: Call) -> TrailEntry:
+def _expired(state: State, path: Path, call: Call, key: SecretKey) -> TrailEntry:
     at = datetime.fromtimestamp(state.root.now if call.expires_at is None else call.expires_at, UTC)
-    return TrailEntry("expired", at, path=path, name=call.name, input=decode(call.input), outcome="expired")
+    given = _shown(state, path, call, decode(call.input), key)
+    return TrailEntry("expired", at, path=path, name=call.name, input=given, outcome="expired")
 
 
-def _said(before: State, after: State, event: ev.Event) -> Iterator[TrailEntry]:
+def _shown(state: State, path: Path, call: Call, given: JSON, key: SecretKey) -> JSON:
+    """Return an input of a call with its secret values hidden."""
+    return hide_secrets(given, state.loops[path[:-1]].setup.secrets_of(call.name), key)
+
+
+def _said(before: State, after: State, event: ev.Event, key: SecretKey) -> Iterator[TrailEntry]:
     at = datetime.fromtimestamp(event.said_at or after.root.now, UTC)
     match event:
         case ev.Decided():
@@ -70,11 +80,11 @@ def _said(before: State, after: State, event: ev.Event) -> Iterator[TrailEntry]:
                 path = (*event.path, *name.split("/"))
                 call = _call_at(after, path)
                 still = 0 if call is None or call.status is not Status.WAITING else _missing(call)
-                yield _decision(before, path, record, said_at, missing=still)
+                yield _decision(before, path, record, said_at, key, missing=still)
         case ev.Judged():
             for call_id, result in event.results:
                 if isinstance(result, DecisionRecord):
-                    yield _decision(before, (*event.path, call_id), result, at, by_policy=True)
+                    yield _decision(before, (*event.path, call_id), result, at, key, by_policy=True)
         case _:
             yield from _command(before, event, at)
 
@@ -99,10 +109,14 @@ def _missing(call: Call) -> int:
     return sum(missing(demands_of(call), call.approvals))
 
 
-def _decision(state: State, path: Path, record: DecisionRecord, at: datetime, **parts: Any) -> TrailEntry:
-    call = _call_at(state, path)
-    more: dict[str, Any] = {} if call is None else {"name": call.name, "input": decode(call.input)}
+def _decision(
+    state: State, path: Path, record: DecisionRecord, at: datetime, key: SecretKey, **parts: Any
+) -> TrailEntry:
+    call, more = _call_at(state, path), dict[str, Any]()
     content = None if record.content is None else decode(record.content)
+    if call is not None:
+        more = {"name": call.name, "input": _shown(state, path, call, decode(call.input), key)}
+        content = _shown(state, path, call, content, key) if record.kind == "approve" and content else content
     more |= {name: getattr(record, name) for name in ("via", "groups", "digest", "rule", "rule_digest")} | parts
     return TrailEntry(record.kind, at, record.by, record.reason, path, content=content, **more)
 

@@ -45,6 +45,7 @@ class PendingCall:
             - `size`: the number of characters of the input as JSON, if `input_text` is shortened.
             - `asked`, `said`: the beginning of the user's last message, and of the text of the reply with the call.
             - `usage`: the `input_tokens`, `output_tokens` and `total_tokens` of the loop, including nested loops.
+            - `secret`: the parameters whose values are hidden in `input_text`.
 
     """
 

@@ -28,7 +28,15 @@ from toolloop.machine.values.setup import Approval, ToolEffect, ToolFacts
 from toolloop.tools.annotations import read_docstring
 from toolloop.tools.arguments import Arguments
 from toolloop.tools.calls import NeedsApproval, Preview
-from toolloop.tools.options import api_fields, check_effect, check_preview, check_timeout
+from toolloop.tools.options import (
+    api_fields,
+    check_effect,
+    check_names,
+    check_preview,
+    check_shown,
+    check_timeout,
+    text_names,
+)
 from toolloop.tools.signature import Signature, check_name, read_signature
 from toolloop.tools.tool_errors import InvalidInput
 
@@ -68,6 +76,9 @@ class Tool(Generic[P, R]):
         is_async: whether `run` returns an awaitable.
         timeout: seconds that a call may take; None means the loop's limit.
         preview: a function of the input that describes the effects of a call, for the person who decides.
+        diff: the parameters with the old and the new text, which are shown as one diff.
+        path: the parameter that names the file of the diff.
+        secret: the parameters whose values are hidden from persons.
 
     """
 
@@ -81,8 +92,12 @@ class Tool(Generic[P, R]):
     _contexts: tuple[str, ...] = field(default=(), alias="contexts")
     timeout: float | None = field(default=None, kw_only=True)
     preview: Preview | None = field(default=None, kw_only=True)
+    diff: tuple[str, ...] = field(default=(), converter=text_names, kw_only=True)
+    path: str | None = field(default=None, kw_only=True)
+    secret: tuple[str, ...] = field(default=(), converter=text_names, kw_only=True)
 
     def __attrs_post_init__(self) -> None:
+        check_shown(self.name, diff=self.diff, path=self.path, secret=self.secret)
         # Some code reads the name, docstring or signature of a function.
         doc = getattr(self.function, "__doc__", None)
         vars(self).update(__name__=self.name, __doc__=doc, __wrapped__=self.function)
@@ -109,17 +124,37 @@ class Tool(Generic[P, R]):
         return encode(self._intake.definition())
 
     @property
+    def shown_names(self) -> tuple[str, ...]:
+        """The parameters of `diff`, `path` and `secret`."""
+        return (*self.diff, *(() if self.path is None else (self.path,)), *self.secret)
+
+    @property
     def input_schema(self) -> dict[str, JSON]:
         """A copy of the JSON Schema of the input. Empty for a tool whose schema only the API knows."""
         schema: dict[str, JSON] = self.definition().get("input_schema", {})
         return schema
 
     def facts(self) -> ToolFacts:
-        """Return the facts that a loop records about the tool, to detect drift."""
+        """Return the facts that a loop records about the tool, to detect drift and to show its calls.
+
+        Raises:
+            BadTool: as for `definition`, or `diff`, `path` or `secret` names a parameter that the schema does not have.
+
+        """
         needs, definition = self.needs_approval, self.definition()
+        check_names(self.name, self.shown_names, definition)
         approval: Approval = "predicate" if callable(needs) else "always" if needs else "never"
         schema = definition.get("input_schema")
-        return ToolFacts(self.name, self.effect, approval, fingerprint(definition), encode(schema) if schema else None)
+        return ToolFacts(
+            self.name,
+            self.effect,
+            approval,
+            fingerprint(definition),
+            encode(schema) if schema else None,
+            diff=self.diff,
+            path=self.path,
+            secret=self.secret,
+        )
 
     def prepare(self, input: Mapping[str, JSON]) -> dict[str, Any]:  # noqa: A002 - the API's own word for it
         """Return the arguments for a call's input, without running the function.
@@ -153,6 +188,9 @@ class ToolOptions(TypedDict, total=False):
     effect: ToolEffect
     timeout: float | None
     preview: Preview | None
+    diff: Sequence[str]
+    path: str | None
+    secret: str | Sequence[str]
     strict: bool | None
     cache_control: Mapping[str, JSON] | None
     defer_loading: bool | None
@@ -176,6 +214,9 @@ def tool(  # noqa: PLR0913 - the API's tool fields
     effect: ToolEffect = "once",
     timeout: float | None = None,
     preview: Preview | None = None,
+    diff: Sequence[str] = (),
+    path: str | None = None,
+    secret: str | Sequence[str] = (),
     strict: bool | None = None,
     cache_control: Mapping[str, JSON] | None = None,
     defer_loading: bool | None = None,
@@ -200,6 +241,10 @@ def tool(  # noqa: PLR0913 - the API's tool fields
         preview: a function of the input (a dictionary) that describes the effects of a call, as text, a unified diff
             or Markdown. It runs when a call begins to wait for a decision, and its return value is stored with the
             call. It must not have effects. It may be async under an async handle.
+        diff: two parameters, with the old and the new text. Pages show them as one diff, with every line of both.
+        path: the parameter that names the file of the diff.
+        secret: parameters whose values persons do not see: rows, pages, links, notifications and the audit trail have
+            "hidden, 40 characters, ends in 9f". The model, the tool and the journal have the values.
         strict: a field of the API's tool definition, sent if given; so are the following. In the schema, it closes
             each object with named fields. The API refuses objects that accept any field.
         cache_control: `{"type": "ephemeral"}`, optionally with a `ttl` of `"5m"` or `"1h"`.
@@ -236,7 +281,7 @@ def tool(  # noqa: PLR0913 - the API's tool fields
         check_timeout(timeout, own)
         check_preview(preview, own)
         intake = FunctionIntake(own, signature, description, api_fields(fields, own))
-        return Tool(
+        made = Tool(
             own,
             intake.description,
             function,
@@ -247,7 +292,14 @@ def tool(  # noqa: PLR0913 - the API's tool fields
             signature.contexts,
             timeout=timeout,
             preview=preview,
+            diff=text_names(diff),
+            path=path,
+            secret=text_names(secret),
         )
+        parameters = {parameter.name for parameter in signature.parameters}
+        if not parameters.issuperset(made.shown_names):
+            made.facts()  # refuses the names that are not those of fields of the schema either
+        return made
 
     return make if fn is None else make(fn)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from sys import float_info
 from typing import Any, get_args
 
@@ -43,6 +43,53 @@ def check_timeout(timeout: Any, name: str) -> None:
     if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not 0 < timeout <= float_info.max:
         raise BadTool(
             f"timeout of {name}: expected a positive number of seconds, or None for no limit, got {timeout!r}",
+            tool=name,
+        )
+
+
+def text_names(names: Any) -> Any:
+    """Return names as a tuple; one text is one name. `check_shown` refuses other values."""
+    if isinstance(names, str):
+        return (names,)
+    return tuple(names) if isinstance(names, (list, tuple)) else names
+
+
+def check_shown(name: str, *, diff: Any, path: Any, secret: Any) -> None:
+    """Check which parameters are shown as a diff, and which are hidden.
+
+    Args:
+        name: the name of the tool.
+        diff: the parameters with the old and the new text, or no names.
+        path: the parameter with the file of the diff, or None.
+        secret: the hidden parameters.
+
+    Raises:
+        BadTool: a value is not a name, or they contradict each other.
+
+    """
+    for option, names in (("diff", diff), ("path", () if path is None else (path,)), ("secret", secret)):
+        if not isinstance(names, tuple) or not all(isinstance(each, str) for each in names):
+            raise BadTool(f"{option} of {name}: expected names of parameters, got {names!r}", tool=name)
+    if diff and (len(diff) != 2 or diff[0] == diff[1]):  # noqa: PLR2004 - the old and the new text
+        raise BadTool(
+            f"diff of {name}: expected two parameters, with the old and the new text, got {diff!r}", tool=name
+        )
+    if path is not None and not diff:
+        raise BadTool(f"path of {name} names the file of a diff. Give diff=, too, or leave path out", tool=name)
+    if both := next((each for each in secret if each in (*diff, path)), None):
+        raise BadTool(f"{name}: {both!r} cannot be secret and shown in the diff. Leave it out of one", tool=name)
+
+
+def check_names(name: str, names: Collection[str], definition: Mapping[str, JSON]) -> None:
+    """Raise `BadTool` if a name of `diff`, `path` or `secret` is not that of a parameter in the schema of a tool."""
+    schema = definition.get("input_schema", {})
+    if not names or schema.get("additionalProperties", True):
+        return  # the schema is open, or only the API knows it
+    parameters = schema.get("properties", {})
+    if (strange := next((each for each in names if each not in parameters), None)) is not None:
+        raise BadTool(
+            f"diff, path or secret of {name} names {strange!r}, which is not a parameter. Give the name of one: "
+            f"{', '.join(parameters) or 'there are none'}",
             tool=name,
         )
 

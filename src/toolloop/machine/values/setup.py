@@ -105,6 +105,9 @@ class ToolFacts:
         digest: the digest of its definition.
         input_schema: its schema as JSON text, also for decisions without the tool; None if it has none.
         inside: facts about the loops in its calls, for a tool whose calls are loops.
+        diff: the parameters with the old and the new text, which are shown as one diff; empty if there are none.
+        path: the parameter that names the file of the diff.
+        secret: the parameters whose values are hidden from persons.
 
     """
 
@@ -114,6 +117,9 @@ class ToolFacts:
     digest: str
     input_schema: str | None = None
     inside: LoopFacts | None = None
+    diff: tuple[str, ...] = ()
+    path: str | None = None
+    secret: tuple[str, ...] = ()
 
 
 @frozen
@@ -142,6 +148,7 @@ class Setup:
         loop_detection: the handling of a model that repeats the same round; None turns detection off.
         threads: whether to ask the server to keep the conversation.
         on_expiry: with `stop`, the loop ends when a call of it expires.
+        gone_secrets: the secret parameters of tools that are gone, by the name of the tool.
 
     """
 
@@ -161,6 +168,7 @@ class Setup:
     within: tuple[tuple[int, str, int], ...] = ()
     threads: bool = False
     on_expiry: OnExpiry = "continue"
+    gone_secrets: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     @property
     def path(self) -> tuple[str, ...]:
@@ -171,6 +179,15 @@ class Setup:
     def runs(self) -> tuple[tuple[int, int], ...]:
         """Return the iteration and the number of each of these runs, because ids may repeat."""
         return tuple([(iteration, run) for iteration, _, run in self.within]) if self.within else ()
+
+    def tool(self, name: str) -> ToolFacts | None:
+        """Return the facts about a tool, or None."""
+        return next((facts for facts in self.tools if facts.name == name), None)
+
+    def secrets_of(self, name: str) -> tuple[str, ...]:
+        """Return the secret parameters of a tool, which may be gone."""
+        facts = self.tool(name)
+        return dict(self.gone_secrets).get(name, ()) if facts is None else facts.secret
 
     def repeatable(self, name: str) -> bool:
         """Return whether a tool may run again without a decision."""
