@@ -58,7 +58,9 @@ class Refunds:
     def decide(self, call_id: str, decision: Literal["approve", "deny", "rerun"], by: str) -> None:
         """Decide a call: `approve`, or `deny`; of an uncertain one, `rerun`."""
         try:
-            self.record(m.Decided(((call_id, m.DecisionRecord(decision, reason="no" * (decision == "deny"), by=by)),)))
+            reason = "no" if decision == "deny" else None
+            record = m.DecisionRecord(decision, reason=reason, by=by, via="x-temporal")
+            self.record(m.Decided(((call_id, record),)))
         except IllegalCommand as error:  # such as a second click
             workflow.logger.warning("not decided: %s", error)
 

@@ -139,7 +139,8 @@ class DecisionRecord:
         remember: the grant that a person gave with it.
         grant: the id of the grant that allowed the call without approval.
         groups: the groups of the person at that time.
-        via: where a person decided, such as `handle` or `inbox`. None: in a version that did not record it.
+        via: where a person decided, such as `handle`, `inbox` or `x-` and a name of yours. None: in a version that did
+            not record it. The rules of that version hold then, so give it.
         rule, rule_digest: the rule that decided, and which version of it.
 
     """
