@@ -27,7 +27,7 @@ from toolloop._cli.commands import toolloop
 from toolloop.errors import CallerError, LoopNotFound
 from toolloop.stores.codec import decode_event
 
-LIVES = 40 if IS_DEEP else 3
+LIVES = 40 if IS_DEEP else 2
 GROUPS = {"ana": ("finance",), "Ana ": ("finance",), "bo": ("legal",), "Bo": (), "cy": ("finance", "legal")}
 ASKS: tuple[Any, ...] = (
     [{"need": 2}],
