@@ -14,9 +14,9 @@ from tests.effort import examples
 from tests.inbox.support import PARAMS
 from tests.loop.stored import store_at
 from toolloop import Approve, Deny, Inbox, LoopConfig, ToolLoopHandle, Worker, sub_loop, tool
-from toolloop.machine.values.secrets import hide_secrets, no_key, restore_secrets
 from toolloop.stores import Store
 from toolloop.testing import ScriptedProvider, call, reply
+from toolloop.tools.secrets import hide_secrets, no_key, restore_secrets
 
 TOKEN = "sk-live-0123456789abcdef0123456789abc-9f"
 OTHER = "sk-live-0123456789abcdef0123456789xyz-9f"

@@ -38,8 +38,8 @@ from toolloop.machine.refusals import injecting
 from toolloop.machine.tree import step
 from toolloop.machine.values.calls import Command, Continue, InjectMessages, Stop
 from toolloop.machine.values.jsontext import JSON, a_type, decode, encode, well_formed
-from toolloop.machine.values.secrets import SecretKey, no_key
 from toolloop.machine.values.splicing import spliced, splices_between
+from toolloop.tools.secrets import SecretKey, no_key
 
 Said = Callable[[State], ev.Event | None]  # a command with its arguments; None means that it changes nothing
 

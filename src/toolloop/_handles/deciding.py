@@ -20,8 +20,8 @@ from toolloop.machine.record.state import State
 from toolloop.machine.tree import step
 from toolloop.machine.values.calls import Answer, Approve, Call, Decision, DecisionRecord, Status
 from toolloop.machine.values.jsontext import decode
-from toolloop.machine.values.secrets import SecretKey, restore_secrets
 from toolloop.tools.responses.results import kinds_for
+from toolloop.tools.secrets import SecretKey, restore_secrets
 
 Decisions = Sequence[tuple[Named, Decision]]
 Outcome = Standing | CallerError

@@ -16,10 +16,10 @@ from toolloop.machine.rules.deciding import TAKES
 from toolloop.machine.values.calls import Call, DecisionRecord, Why, text_of_content
 from toolloop.machine.values.demands import Demand
 from toolloop.machine.values.jsontext import JSON, decode, encode
-from toolloop.machine.values.secrets import SecretKey, hide_secrets, no_key
 from toolloop.stores.pending import PendingCall, excerpt_of, preview_of, shorten_input
 from toolloop.stores.protocol import Head
 from toolloop.tools.calls import ToolCall
+from toolloop.tools.secrets import SecretKey, hide_secrets, no_key
 
 # Messages that this library writes begin like this; the others are decoded to be sure.
 _NOT_OF_A_USER = ('{"role":"assistant"', '{"role":"user","content":[{"type":"tool_result"')

@@ -13,8 +13,8 @@ from toolloop.machine.record.loop import Failed, Finished, Loop, TooDeep, round_
 from toolloop.machine.record.state import Path, State
 from toolloop.machine.rules import limits
 from toolloop.machine.values.jsontext import JSON, decode
-from toolloop.machine.values.secrets import SecretKey, hide_secrets, no_key
 from toolloop.tools.calls import ToolCall
+from toolloop.tools.secrets import SecretKey, hide_secrets, no_key
 
 
 @set_module("toolloop.types")

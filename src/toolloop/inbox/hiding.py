@@ -11,9 +11,9 @@ from toolloop._public import set_module
 from toolloop.machine.queries import waiting
 from toolloop.machine.record.state import State
 from toolloop.machine.values.jsontext import JSON, decode, encode
-from toolloop.machine.values.secrets import SecretKey, hide_secrets
 from toolloop.machine.values.setup import Setup
 from toolloop.machine.values.texts import fill_text
+from toolloop.tools.secrets import SecretKey, hide_secrets
 
 
 @set_module("toolloop.inbox")

@@ -16,9 +16,9 @@ from toolloop.machine.rules.approving import demands_of, missing
 from toolloop.machine.tree import fold, step
 from toolloop.machine.values.calls import Call, DecisionRecord, Outcome, Status
 from toolloop.machine.values.jsontext import JSON, decode
-from toolloop.machine.values.secrets import SecretKey, hide_secrets, no_key
 from toolloop.stores.codec import decode_event
 from toolloop.stores.protocol import Entry
+from toolloop.tools.secrets import SecretKey, hide_secrets, no_key
 
 
 def read_trail(entries: Iterable[Entry], key: SecretKey = no_key) -> tuple[TrailEntry, ...]:
