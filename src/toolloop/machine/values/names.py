@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from attrs import field, frozen
 
 from toolloop._public import set_module
 
 # Letters and marks that no font shows, beside those of the categories below.
-_INVISIBLE = frozenset(
+INVISIBLE = frozenset(
     "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180e\u180f\u2800\u3164\uffa0\U0001d159\U00016fe4"
     + "".join(map(chr, (*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0))))
 )
-_UNSEEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+UNSEEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 # The scripts that one name may mix: "highly restrictive" of UTS 39.
 _MIXES = (
     frozenset({"LATIN", "CJK", "HIRAGANA", "KATAKANA"}),
@@ -63,15 +63,20 @@ def why_not_a_name(name: str) -> str | None:
     if is_of_a_rule(name):
         return "names that begin with 'rule:' are those of rules"
     for char in (*name, *key):
-        if char in _INVISIBLE or unicodedata.category(char) in _UNSEEN:
+        if char in INVISIBLE or unicodedata.category(char) in UNSEEN:
             return f"it holds U+{ord(char):04X}, which cannot be seen"
-    scripts = {script for char in unicodedata.normalize("NFKC", name) if (script := _script(char)) is not None}
-    if len(scripts) > 1 and not any(scripts <= mix for mix in _MIXES):
+    scripts = {script for char in unicodedata.normalize("NFKC", name) if (script := script_of(char)) is not None}
+    if not may_mix(scripts):
         return f"it mixes {' and '.join(sorted(scripts))} letters"
     return None
 
 
-def _script(letter: str) -> str | None:
+def may_mix(scripts: Collection[str]) -> bool:
+    """Return whether one name may hold letters of these scripts."""
+    return len(scripts) <= 1 or any(mix.issuperset(scripts) for mix in _MIXES)
+
+
+def script_of(letter: str) -> str | None:
     """Return the script of a letter, by the first word of its name in Unicode; None for other characters."""
     if not letter.isalpha():
         return None
