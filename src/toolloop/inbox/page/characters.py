@@ -11,8 +11,8 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator
-from functools import lru_cache
+from collections.abc import Callable, Iterator
+from functools import lru_cache, partial
 from itertools import groupby, pairwise
 
 from attrs import field, frozen
@@ -41,8 +41,6 @@ _QUOTES = "\u00ab\u00bb\u2018\u2019\u201c\u201d\u2039\u203a"
 _WIDE = 24  # characters: a longer word may be wrapped inside
 
 _CODE = re.compile(r"[/\\@:.=\-_$|&;]")
-_WORD = re.compile(r"[^ \t\n]+")
-_PART = re.compile(r"[^\W_]+")
 _SENTENCE_END = re.compile(r"[.:;!?,)\]\"'\u00bb\u201d\u2019\u203a]+$")
 _PLAIN = re.compile(r"[ -~]*")
 _PICTURE = (
@@ -131,7 +129,7 @@ def shown_line(text: str, *, prose: bool = False) -> ShownText:
     if _PLAIN.fullmatch(text) and not _HIDDEN.search(text):
         return ShownText((Piece(text, "", text),))
     kinds = _kinds(text, prose=prose)
-    odd = Counter(char for char, kind in zip(text, kinds, strict=True) if kind == "odd")
+    odd = Counter(char for char, kind in zip(text, kinds, strict=True) if kind == "o") if "o" in kinds else Counter()
     turns, direction = _turns(text, kinds, prose=prose)
     return ShownText(tuple(_pieces(text, kinds, turns)), direction, odd)
 
@@ -159,106 +157,149 @@ def _why(char: str) -> str:
     return "a letter of another script, or easily taken for another character"
 
 
-def _kinds(text: str, *, prose: bool) -> list[str]:
-    """Return the kind of each character."""
-    kinds = ["" if " " <= char <= "~" else _alone(char, prose=prose) for char in text]
+# --- what each character is ---
+
+# One letter for each character, by tables that fill up: as written, odd, soft, gap, tab; mark, joiner or no-break
+# space, letter of Hangul in parts, and letter that is not normalized, which the characters beside it decide.
+_KINDS = {"": ".", "odd": "o", "soft": "s", "gap": "g", "tab": "t"}
+_WORDS = {letter: kind for kind, letter in _KINDS.items()}
+_CLUSTER = re.compile(r"[^m]m+|^m+|j{2,}|[?n]")
+_tables: tuple[dict[int, str], dict[int, str]] = ({}, {})
+_sides: dict[int, str] = {}
+_scripts: dict[int, str] = {}
+_script_letters: dict[str, str] = {"LATIN": "L", "CYRILLIC": "C", "GREEK": "G", "ARMENIAN": "A"}
+_script_names: dict[str, str] = {letter: script for script, letter in _script_letters.items()}
+
+
+def _classes(text: str, table: dict[int, str], classify: Callable[[str], str]) -> str:
+    """Return the class of each character, one letter each."""
+    for char in set(text):
+        if ord(char) not in table:
+            table[ord(char)] = classify(char)
+    return text.translate(table)
+
+
+def _kinds(text: str, *, prose: bool) -> str:
+    """Return the kind of each character, as its letter."""
+    alone = _classes(text, _tables[prose], partial(_alone, prose=prose))
+    kinds = list(alone)
     for match in (*_HIDDEN.finditer(text), *(each for each in _BESIDE.finditer(text) if _wraps(text, each.start()))):
-        kinds[match.start() : match.end()] = ["gap"] * len(match[0])
-    if text.isascii():
-        return kinds
-    code, words = set[int](), list(_WORD.finditer(text))
-    for word in words:
-        inner = _SENTENCE_END.sub("", word[0])
-        if is_code := _CODE.search(inner) is not None:
-            code.update(range(*word.span()))
-        if (is_code or not prose) and not inner.isascii():
-            _mark_scripts(text, kinds, word.start(), inner, is_code=is_code)
-    _mark_clusters(text, kinds, frozenset() if not prose else frozenset(range(len(text))) - code)
-    for match in _EMOJI.finditer(text):
-        if _SELECTED.search(match[0]):
-            kinds[match.start() : match.end()] = ["soft"] * len(match[0])
-    return kinds
+        kinds[match.start() : match.end()] = "g" * len(match[0])
+    if not text.isascii():
+        _mark_scripts(text, kinds, prose=prose)
+        _mark_clusters(text, alone, kinds, prose=prose)
+        for match in _EMOJI.finditer(text):
+            if _SELECTED.search(match[0]):
+                kinds[match.start() : match.end()] = "s" * len(match[0])
+    return "".join(kinds)
+
+
+def _alone(char: str, *, prose: bool) -> str:
+    """Return the kind of a character by itself."""
+    category = unicodedata.category(char)
+    if " " <= char <= "~" or char == "\t":
+        return "t" if char == "\t" else "."
+    if char in _SPACES or char in _JOINERS:
+        return "?"
+    if char in _OWN or char in INVISIBLE or category in UNSEEN or category == "Zs":
+        return "o"
+    if category[0] == "M" or "\u1100" <= char <= "\u11ff":
+        return "m" if category[0] == "M" else "j"
+    if unicodedata.normalize("NFC", char) != char:
+        return "n"
+    return "o" if not prose and _imitates(char) else "."
+
+
+def _imitates(char: str) -> bool:
+    """Return whether a character looks like another one, or like several."""
+    compat = unicodedata.normalize("NFKC", char)
+    is_like = unicodedata.decomposition(char).startswith(("<font>", "<compat>")) and compat.isascii()
+    is_ligature = "LIGATURE" in unicodedata.name(char, "")
+    return char in _ALIKE or (is_like and compat.isalnum() and (len(compat) == 1 or is_ligature))
+
+
+def _script(char: str) -> str:
+    """Return a letter for a script, small if the character looks Latin; for others `0`, `/`, a space or a point."""
+    if _CODE.match(char):
+        return "/"
+    if char in " \t" or not char.isalnum():
+        return " " if char in " \t" else "."
+    script = script_of(char)
+    if script is None or script in _NO_SCRIPT:
+        return "0"
+    letter = _script_letters.setdefault(script, chr(0xE000 + len(_script_letters)))
+    _script_names[letter] = script
+    return letter.lower() if char in _LATIN_LIKE.get(script, ()) else letter
+
+
+def _mark_scripts(text: str, kinds: list[str], *, prose: bool) -> None:
+    """Mark letters of a second script in a part of a word, and a part that could be one of Latin letters."""
+    classes = _classes(text, _scripts, _script)
+    for word in re.finditer(r"[^ ]+", classes):
+        present = set(word[0]) - set("/.0")
+        scripts = {each.upper() for each in present}
+        if not present or (len(scripts) == 1 and present & scripts and "/" not in word[0]) or present == {"L"}:
+            continue
+        end = _SENTENCE_END.search(text, *word.span())
+        inner = classes[word.start() : end.start() if end else word.end()]
+        is_code = "/" in inner
+        if prose and not is_code:
+            continue
+        for part in re.finditer(r"[^/.]+", inner):
+            for index in _imitating(part[0], part[0] if is_code else classes):
+                kinds[word.start() + part.start() + index] = "o"
+
+
+def _imitating(part: str, around: str) -> list[int]:
+    """Return which letters of a part of a word, given by their scripts, are not of its script or could be Latin."""
+    counts = Counter(each.upper() for each in part if each != "0")
+    if not may_mix([_script_names[each] for each in counts]):
+        main = max(counts, key=lambda script: (counts[script], script == "L"))
+        return [index for index, each in enumerate(part) if each.upper() not in ("0", main)]
+    is_like = any(each.islower() for each in part) and not any(each in around for each in counts)
+    return [index for index, each in enumerate(part) if each != "0"] if is_like else []
+
+
+def _mark_clusters(text: str, alone: str, kinds: list[str], *, prose: bool) -> None:
+    """Decide about marks, decomposed letters, spaces and joiners."""
+    code = set[int]()
+    found = list(_CLUSTER.finditer(alone))
+    if found and prose:
+        for word in re.finditer(r"[^ \t]+", text):
+            if _CODE.search(_SENTENCE_END.sub("", word[0])):
+                code.update(range(*word.span()))
+    for match in found:
+        start, end = match.span()
+        cluster = text[start:end]
+        is_free = prose and start not in code and start > 0 and end < len(text)
+        if kinds[start] == "o":
+            fixed = "o" * len(cluster)
+        elif match[0] == "?":
+            fixed = "s" if is_free and _needs(cluster, text[start - 1], text[end]) else "o"
+            if fixed == "s" and cluster in _JOINERS:  # it cannot be seen without the letter before it
+                kinds[start - 1] = "s"
+        else:
+            fixed = _cluster(cluster, is_free=is_free)
+        kinds[start:end] = [
+            old if new == "." and old == "g" else new for old, new in zip(kinds[start:end], fixed, strict=True)
+        ]
+    if "j" in alone:
+        kinds[:] = ["." if kind == "j" else kind for kind in kinds]
 
 
 @lru_cache(maxsize=4096)
-def _alone(char: str, *, prose: bool) -> str:
-    """Return the kind of a character by itself; `soft?` if its neighbours decide."""
-    category = unicodedata.category(char)
-    if char == "\t":
-        return "tab"
-    if char in _SPACES or char in _JOINERS:
-        return "soft?"
-    if char in _OWN or char in INVISIBLE or category in UNSEEN or category == "Zs":
-        return "odd"
-    if category[0] == "M":
-        return "mark?"
-    if prose:
-        return ""
-    compat = unicodedata.normalize("NFKC", char)
-    imitates = unicodedata.decomposition(char).startswith(("<font>", "<compat>")) and compat.isascii()
-    is_ligature = "LIGATURE" in unicodedata.name(char, "")
-    return "odd" if char in _ALIKE or (imitates and compat.isalnum() and (len(compat) == 1 or is_ligature)) else ""
-
-
-def _script(char: str) -> str | None:
-    script = script_of(char)
-    return None if script in _NO_SCRIPT else script
-
-
-def _mark_scripts(text: str, kinds: list[str], start: int, word: str, *, is_code: bool) -> None:
-    """Mark letters of a second script in a part of a word, and a part that could be one of Latin letters."""
-    for part in _PART.finditer(word):
-        letters = [(start + part.start() + index, _script(char)) for index, char in enumerate(part[0])]
-        counts = Counter(script for _, script in letters if script is not None)
-        if not may_mix(counts.keys()):
-            main = max(counts, key=lambda script: (counts[script], script == "LATIN"))
-            others = [index for index, script in letters if script not in (None, main)]
-        elif len(counts) == 1 and (script := next(iter(counts))) in _LATIN_LIKE:
-            whole = part[0] if is_code else "".join(char for char in text if _script(char) == script)
-            likes = _LATIN_LIKE[script]
-            others = [index for index, _ in letters] if all(c in likes or not c.isalpha() for c in whole) else []
-        else:
-            continue
-        for index in others:
-            kinds[index] = "odd"
-
-
-def _mark_clusters(text: str, kinds: list[str], free: frozenset[int]) -> None:
-    """Decide about marks, decomposed letters, spaces and joiners; `free` are the places where prose may have them."""
-    start = 0
-    for index in range(1, len(text) + 1):
-        if index < len(text) and (kinds[index] == "mark?" or _is_jamo(text[index - 1 : index + 1])):
-            continue
-        cluster = text[start:index]
-        if not cluster.isascii():
-            fixed = _cluster(text, start, cluster, is_free=start in free and start > 0 and index < len(text))
-            if kinds[start] == "odd":
-                fixed = ["odd"] * len(cluster)
-            for offset, kind in enumerate(fixed):
-                kinds[start + offset] = kinds[start + offset] if kind is None else kind
-        start = index
-
-
-def _is_jamo(pair: str) -> bool:
-    return all("\u1100" <= char <= "\u11ff" for char in pair)
-
-
-def _cluster(text: str, start: int, cluster: str, *, is_free: bool) -> list[str | None]:
-    """Return the kinds of a character with its marks; None leaves the kind as it is."""
+def _cluster(cluster: str, *, is_free: bool) -> str:
+    """Return the kinds of a character with its marks."""
     base, size = cluster[0], len(cluster)
-    if base in _SPACES or base in _JOINERS:
-        before, after = text[start - 1 : start], text[start + size : start + size + 1]
-        is_needed = is_free and size == 1 and _needs(base, before, after)
-        return ["soft" if is_needed else "odd", *["odd"] * (size - 1)]
+    if unicodedata.category(base)[0] == "M":
+        return "o" * size
     if unicodedata.normalize("NFC", cluster) != cluster:
         if is_free and base.isalpha():
-            return ["soft"] * size
-        return ["odd"] if size == 1 else [None, *["odd"] * (size - 1)]
-    if unicodedata.category(base)[0] == "M":
-        return ["odd"] * size
+            return "s" * size
+        return "o" if size == 1 else "." + "o" * (size - 1)
     overlays = any(unicodedata.combining(char) == 1 or unicodedata.category(char) == "Me" for char in cluster)
     is_letter = base.isalpha() and not overlays and (script_of(base) not in _ACCENTED or size <= 3)  # noqa: PLR2004
-    return [None, *["" if is_letter else "odd"] * (size - 1)]
+    return "." + ("." if is_letter else "o") * (size - 1)
 
 
 def _needs(char: str, before: str, after: str) -> bool:
@@ -273,7 +314,7 @@ def _needs(char: str, before: str, after: str) -> bool:
 def _wraps(text: str, space: int) -> bool:
     """Return whether a line could be wrapped at a space if the space were not there."""
     before, after = text[space - 1], text[space + 1]
-    if (before == "/" and not after.isascii()) or (not after.isascii() and text[:space].rfind(" ") < space - _WIDE):
+    if not after.isascii() and (before == "/" or text.rfind(" ", 0, space) < space - _WIDE):
         return True
     return any(_is_loose(each) for each in (before, after) if not each.isascii())
 
@@ -287,67 +328,76 @@ def _is_loose(char: str) -> bool:
     return script in _UNSPACED or (wide and script != "HANGUL")
 
 
-@lru_cache(maxsize=4096)
+# --- in which direction, and in which pieces ---
+
+
 def _side(char: str) -> str:
-    """Return R for a letter written from right to left, L for another letter, N for a digit, P or S for the others."""
+    """Return R for a letter written from right to left, L for another letter, N for a digit, M for marks."""
     found = unicodedata.bidirectional(char)
     if found in ("R", "AL", "NSM", "BN"):
         return "R" if found in ("R", "AL") else "M"
     return {"L": "L", "EN": "N", "AN": "N"}.get(found, "P" if char in ".,:/+-" else "S")
 
 
-# Text of the other direction in a line, and numbers in a line from right to left. M: marks and joiners.
+# Text of the other direction in a line, and numbers in a line from right to left.
+_RUN, _MERGED = re.compile(r"t|([^t])\1*"), re.compile(r"t|[.o]+|([^t.o])\1*")
+_MANY = 8  # odd characters of a line that are marked one by one
+_DOTTED = 200  # dotted spaces of a line that are elements of their own
 _LEFT = re.compile(r"R(?:[RMPS]*[RM])?")
 _RIGHT = re.compile(r"(?P<ltr>L(?:[LNMPS]*[LNM])?)|(?P<number>N(?:P?N)*)")
 
 
-def _turns(text: str, kinds: list[str], *, prose: bool) -> tuple[dict[int, str], str]:
+def _turns(text: str, kinds: str, *, prose: bool) -> tuple[dict[int, str], str]:
     """Return where text of another direction begins and ends, and the direction of the line.
 
     The bidirectional algorithm draws `a XY 1` and `a 1 XY` alike. Here all texts of the other direction are isolated
     and underlined, so the line follows its stored order.
     """
-    if text.isascii():
+    if text.isascii() or "R" not in (sides := _classes(text, _sides, _side)):
         return {}, ""
-    sides = "".join("C" if kind in ("odd", "tab") else _side(char) for char, kind in zip(text, kinds, strict=True))
-    if "R" not in sides:
+    if "o" in kinds or "t" in kinds:  # a chip is a text of its own
+        sides = "".join("C" if kind in "ot" else side for side, kind in zip(sides, kinds, strict=True))
+    left, right = sides.find("L"), sides.find("R")
+    if right < 0:
         return {}, ""
-    first = sides.find("R") < sides.find("L") if prose else False
-    is_right = first or "L" not in sides
+    is_right = left < 0 or (prose and right < left)
     turns: dict[int, str] = {}
     for match in (_RIGHT if is_right else _LEFT).finditer(sides):
         turns[match.start()] = (match.lastgroup or "ltr") if is_right else "rtl"
-        turns[match.end()] = turns.get(match.end(), "stop")
+        turns.setdefault(match.end(), "stop")
     return turns, "rtl" if is_right else ""
 
 
-def _pieces(text: str, kinds: list[str], turns: dict[int, str]) -> Iterator[Piece]:
+def _pieces(text: str, kinds: str, turns: dict[int, str]) -> Iterator[Piece]:
     """Yield the pieces: runs of one kind, between the turns."""
+    # Each element costs a browser time: a line with many chips is one chip, and one with many dotted spaces is dotted.
+    run = _MERGED if kinds.count("o") > _MANY else _RUN
+    kinds = kinds.replace(".", "g") if kinds.count("g") > _DOTTED else kinds
     is_open = False
-    cuts = sorted({0, len(text), *turns})
-    for start, end in pairwise(cuts):
+    for start, end in pairwise(sorted({0, len(text), *turns})):
         if is_open and start in turns:
             yield Piece("", "stop")
             is_open = False
         if turns.get(start, "stop") != "stop":
             yield Piece("", turns[start])
             is_open = True
-        index = start
-        for kind, group in groupby(kinds[start:end]):
-            part = text[index : (index := index + len(list(group)))]
-            yield from [_piece(char, kind) for char in part] if kind == "tab" else [_piece(part, kind)]
+        for match in run.finditer(kinds, start, end):
+            yield _piece(text[slice(*match.span())], match[0])
     if is_open:
         yield Piece("", "stop")
 
 
-def _piece(part: str, kind: str) -> Piece:
+def _piece(part: str, kinds: str) -> Piece:
+    """Return the piece for characters that one element shows."""
+    kind = _WORDS["o" if "o" in kinds else kinds[0]]
     if kind == "odd":
-        return chip(_counted(part), source=part)
-    if kind == "tab":
-        return Piece(TAB, "tab", part)
-    return Piece(part, kind, part)
+        spans = (slice(*match.span()) for match in re.finditer(r"o+|[^o]+", kinds))
+        texts = (f"{OPEN}{_counted(part[span])}{CLOSE}" if kinds[span.start] == "o" else part[span] for span in spans)
+        return Piece("".join(texts), kind, part)
+    return Piece(TAB if kind == "tab" else part, kind, part)
 
 
+@lru_cache(maxsize=4096)
 def _counted(chars: str) -> str:
     """Return the labels of a run of characters: such as U+200B U+200D."""
     labels = {" ": "SP", "\t": "TAB", "\n": "NL"}

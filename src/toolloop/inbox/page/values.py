@@ -101,7 +101,7 @@ class ShownInput:
 
     @property
     def too_long(self) -> str:
-        """What a page says in place of the values; empty if they are shown."""
+        """What a page says instead of the values; empty if they are shown."""
         return "" if self.is_whole else _TOO_LONG
 
     @property
@@ -140,7 +140,7 @@ def shown_input(
         schema: the JSON Schema of the tool. A text with `format: "markdown"` is prose.
         diff: the names of two arguments that hold a text before and after an edit. They are shown as one diff.
         path: the name of the argument that names the file of the diff.
-        secret: what is shown in place of an argument, by its name.
+        secret: what is shown instead of an argument, by its name.
 
     Raises:
         ValueError: the value is not a JSON object.
@@ -240,14 +240,16 @@ def _rows(
             yield _row("short", 0, _name((name,)), (ShownText((chip("in the diff above", "secret"),)),))
 
 
-def _row(kind: str, depth: int, name: str, lines: Iterable[ShownText] = (), size: str = "", **more: Any) -> _Found:
-    label, lines = shown_line(name), tuple(lines)
+def _row(
+    kind: str, depth: int, name: ShownText, lines: Iterable[ShownText] = (), size: str = "", **more: Any
+) -> _Found:
+    lines, width = tuple(lines), sum(len(piece.text) for piece in name.pieces)
     odd, is_soft = Counter[str](), False
-    for shown in (label, *lines, *(line.shown for line in more.get("diff", ()))):
+    for shown in (name, *lines, *(line.shown for line in more.get("diff", ()))):
         odd.update(shown.odd)
         is_soft = is_soft or any(piece.kind == "soft" for piece in shown.pieces)
-    is_wide = kind in ("text", "prose", "diff") or (depth == 0 and (kind == "outline" or len(name) > _NARROW))
-    return Row(kind, depth, label, size, lines, odd=legend(odd), is_soft=is_soft, is_wide=is_wide, **more), odd
+    is_wide = kind in ("text", "prose", "diff") or (depth == 0 and (kind == "outline" or width > _NARROW))
+    return Row(kind, depth, name, size, lines, odd=legend(odd), is_soft=is_soft, is_wide=is_wide, **more), odd
 
 
 def _argument(name: str, item: Any, schema: JSON) -> Iterator[_Found]:
@@ -273,8 +275,8 @@ def _argument(name: str, item: Any, schema: JSON) -> Iterator[_Found]:
 
 
 def _is_plain_list(value: Any) -> bool:
-    """Return whether a value is a list of values of one line, with at least one."""
-    if not isinstance(value, list) or not value:
+    """Return whether a value is a list of two or more values of one line. A list of one is joined with its value."""
+    if not isinstance(value, list) or len(value) <= 1:
         return False
     return not any(_children(each) or (isinstance(each, str) and "\n" in each) for each in value)
 
@@ -286,7 +288,7 @@ def _item(value: Any, *, prose: bool) -> ShownText:
     return ShownText((Piece(_literal(value), "literal"),))
 
 
-def _text_row(depth: int, name: str, text: str, *, prose: bool) -> _Found:
+def _text_row(depth: int, name: ShownText, text: str, *, prose: bool) -> _Found:
     kind = "prose" if prose else "text"
     if "\n" in text:
         lines = _text_lines(text, prose=prose)
@@ -340,14 +342,14 @@ def _is_json(text: str) -> bool:
 
 def _diff(pair: tuple[str, ...], texts: Mapping[str, str], path: str | None, *, is_reversed: bool) -> _Found:
     lines = diff_lines(*(_text_lines(texts[name], prose=False) for name in pair))
-    names = [_name((name,)) for name in pair]
-    name = " ← ".join(reversed(names)) if is_reversed else " → ".join(names)
+    old, new = (_name((name,)).pieces for name in pair)
+    name = ShownText((*new, Piece(" ← "), *old) if is_reversed else (*old, Piece(" → "), *new))
     added, removed = (sum(line.sign == sign for line in lines) for sign in ("+", MINUS))
     size = f"both whole, every line, as one diff: +{added:,} {MINUS}{removed:,}"
     return _row("diff", 0, name, (), f"{size}; the file is {path}" if path else size, diff=lines)
 
 
-def _name(tokens: tuple[str | int, ...]) -> str:
+def _name(tokens: tuple[str | int, ...]) -> ShownText:
     """Return a path such as `spec.containers[0]."a key"`."""
     parts = list[str]()
     for token in tokens:
@@ -355,7 +357,7 @@ def _name(tokens: tuple[str | int, ...]) -> str:
             parts.append(f"[{token}]")
         else:
             parts.append(("." if parts else "") + (token if _BARE.fullmatch(token) else quoted(token)))
-    return "".join(parts)
+    return shown_line("".join(parts))
 
 
 def _is_prose(schema: JSON, tokens: tuple[str | int, ...]) -> bool:

@@ -1,0 +1,148 @@
+"""What a real Chromium shows of an input gives exactly the input back, and inputs that differ look different.
+
+`reader.py` reads by rectangles and visible text; here it reads a small page around the macro of `value.html`. In
+`make test`: 40 generated inputs, the chosen ones at three widths, some large ones, and 200 pairs of pictures. In
+`make deep`: ten times as many generated inputs, all neighbours of the chosen ones, and every large input.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+pytest.importorskip("playwright", reason="the tests in a browser need playwright: pip install --group test")
+
+from hypothesis import given
+from playwright.sync_api import Browser, Page
+
+from tests.effort import IS_DEEP, examples
+from tests.inbox.browser import CHROMIUM, chromium
+from tests.inbox.inputs import INPUTS, inputs, some_neighbours
+from tests.inbox.reader import exact, meaning, read
+from tests.inbox.value_page import page_of
+from toolloop.inbox.page.values import LONGEST, MOST_LINES, MOST_VALUES, shown_input
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium: apt-get install chromium")
+WIDTHS = (1280, 390, 320)
+Show = Callable[..., Page]
+
+
+def text_of(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def pages(browser: Browser) -> dict[int, Page]:
+    return {width: browser.new_page(viewport={"width": width, "height": 700}) for width in WIDTHS}
+
+
+def read_back(page: Page, value: Any, **facts: Any) -> list[Any]:
+    """The input that a page of it means to whoever reads it."""
+    page.set_content(page_of(shown_input(text_of(value), **facts)), timeout=300_000)
+    rows = read(page)
+    assert rows is not None
+    return meaning(rows)
+
+
+@given(inputs())
+@examples(40)
+def test_the_visible_text_gives_the_input_back(pages: dict[int, Page], value: dict[str, Any]) -> None:
+    """At the width of a desk: each key and value, type by type, in order."""
+    if value:
+        assert read_back(pages[1280], value) == exact(text_of(value))
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_it_does_at_each_width(pages: dict[int, Page], width: int) -> None:
+    """Each kind of row, wrapped in a narrow window, too."""
+    for value in INPUTS:
+        assert read_back(pages[width], value) == exact(text_of(value))
+
+
+def _nested(levels: int) -> Any:
+    """Objects in objects, some of them with a second value."""
+    found: Any = "leaf"
+    for level in range(levels):
+        found = {"k": found} if level % 5 else {"k": found, "n": level}
+    return found
+
+
+def _grown(fragment: str) -> str:
+    """A text of lines up to the longest that is shown."""
+    count = LONGEST // len(fragment.encode()) - 1
+    return (fragment * count)[:-1] + "."
+
+
+LARGE: dict[str, Callable[[], Any]] = {
+    "a text of 2 MB in one line": lambda: {"t": _grown("word ")},
+    "20,000 lines": lambda: {"t": "\n".join(f"line {number} of many" for number in range(MOST_LINES))},
+    "20,000 keys": lambda: {f"key{number}": number for number in range(MOST_VALUES)},
+    "500 levels": lambda: {"x": _nested(490)},
+    "20,000 values in an outline": lambda: {"x": {f"k{n}": {"a": str(n), "b": n} for n in range(MOST_VALUES // 2)}},
+    "2 MB without a space": lambda: {"t": "x" * (LONGEST - 1)},
+    "2 MB of invisible characters": lambda: {"t": _grown("a\u200bb\u202e")},
+    "2 MB in many scripts": lambda: {"t": _grown("Привет 日本語の文 हिन्दी العربية 12\n" + "ไทย ქართული " * 12)},
+}
+_QUICK = ("a text of 2 MB in one line", "500 levels")
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in _QUICK else pytest.param(name, marks=pytest.mark.deep) for name in LARGE]
+)
+def test_a_large_input_is_shown_whole(pages: dict[int, Page], name: str) -> None:
+    """Up to each limit."""
+    value = LARGE[name]()
+    assert read_back(pages[1280], value) == exact(text_of(value))
+
+
+def test_nothing_approves_above_a_limit(pages: dict[int, Page]) -> None:
+    """The page says so, with the size, and has no control that approves."""
+    for value in (
+        {"t": "x" * (LONGEST + 1)},
+        {"t": "é" * (LONGEST // 2) + "x"},
+        {"t": "\n" * (MOST_LINES + 1)},
+        {"t": [1] * (MOST_VALUES + 1)},
+    ):
+        page = pages[1280]
+        page.set_content(page_of(shown_input(text_of(value))))
+        assert read(page) is None
+        assert "Too long to show whole. It cannot be approved here." in page.inner_text("body")
+
+
+# --- pictures ---
+
+_REPLACE = """html => { const other = new DOMParser().parseFromString(html, "text/html");
+    document.querySelector("main").replaceWith(other.querySelector("main")); }"""
+_VALUES_ALONE = "small, .legend, button { visibility: hidden; }"
+
+
+@pytest.fixture(scope="module")
+def picture(browser: Browser) -> Callable[..., bytes]:
+    """Takes a picture of the values alone, without their sizes and legends."""
+    page = browser.new_page(viewport={"width": 560, "height": 640})
+    page.set_content(page_of(shown_input("{}")))
+    page.add_style_tag(content=_VALUES_ALONE)
+
+    def take(value: Any, width: int = 560, **facts: Any) -> bytes:
+        page.set_viewport_size({"width": width, "height": 640})
+        page.evaluate(_REPLACE, page_of(shown_input(text_of(value), **facts)))
+        return page.screenshot()
+
+    return take
+
+
+@pytest.mark.parametrize("value", INPUTS, ids=lambda value: next(iter(value)))
+def test_neighbours_look_different(picture: Callable[..., bytes], value: dict[str, Any]) -> None:
+    """20 inputs that are one edit away, 200 pairs in all: other rows, and other pixels of the values alone."""
+    here = picture(value)
+    for name, other in some_neighbours(value, 10_000 if IS_DEEP else 20):
+        assert picture(other) != here, (name, other)
