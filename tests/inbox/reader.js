@@ -69,5 +69,12 @@
       if (rects.length || isWrap) add(segment, rects, from.box, mono);
     }
   }
-  return found.map(({ box, ...rest }) => rest);
+  const top = scrollY, isCovered = ({ box, left, top: y }) => {
+    scrollTo(0, y + top - innerHeight / 2);
+    const hit = document.elementFromPoint(left + 2, y + top - scrollY + 6);
+    return hit && !box.contains(hit) && !hit.contains(box);
+  };
+  const seen = found.length > 400 ? found : found.filter((each) => !isCovered(each));
+  scrollTo(0, top);
+  return seen.map(({ box, ...rest }) => rest);
 }

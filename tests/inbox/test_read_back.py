@@ -146,3 +146,60 @@ def test_neighbours_look_different(picture: Callable[..., bytes], value: dict[st
     here = picture(value)
     for name, other in some_neighbours(value, 10_000 if IS_DEEP else 20):
         assert picture(other) != here, (name, other)
+
+
+WRAPPED = (
+    "run --all-the-things - now ? (yes) [no] {maybe} <perhaps> a-b-c/d?e=f - g: (h) /i/ j -- k! (l) m",
+    "Il a dit : « oui » — puis « non » … 日本語 テスト ไทย ไทย, Привет мир/ это/ все",
+)
+
+
+@pytest.mark.parametrize("width", range(240, 560, 7) if IS_DEEP else (250, 391))
+def test_a_wrapped_line_hides_no_space(picture: Callable[..., bytes], width: int) -> None:
+    """A space more or less is seen at each place of a line, also where the line is wrapped."""
+    for text in WRAPPED:
+        here = picture({"t": text}, width)
+        for place in range(1, len(text), 1 if IS_DEEP else 6):
+            more = text[:place] + " " + text[place:]
+            assert picture({"t": more}, width) != here, more
+
+
+# --- the reader itself ---
+
+SPOILED = {
+    "folded": "x => { const d = document.createElement('details'); x.replaceWith(d); d.append(x); }",
+    "hidden": "x => { x.style.display = 'none'; }",
+    "covered": """x => { const cover = document.createElement('div'); document.body.append(cover);
+        Object.assign(cover.style, {position: 'absolute', inset: '0', background: 'Canvas'}); }""",
+    "not seen": "x => { x.style.visibility = 'hidden'; }",
+    "clear": "x => { x.style.opacity = '0.01'; }",
+    "pale": "x => { for (const e of x.querySelectorAll('*')) e.style.color = '#fafafa'; }",
+    "small": "x => { x.style.fontSize = '9px'; }",
+    "overflow: hidden": "x => { x.style.overflow = 'hidden'; x.style.height = '40px'; }",
+    "overflow: auto": "x => { x.style.overflow = 'auto'; x.style.maxHeight = '40px'; }",
+    "one pixel": """x => {
+        Object.assign(x.style, {position: 'absolute', width: '1px', height: '1px', overflow: 'hidden'}); }""",
+    "a size of one pixel": "x => { x.style.fontSize = '1px'; }",
+    "clipped": "x => { x.style.clipPath = 'inset(50%)'; }",
+    "out of the window": "x => { x.style.position = 'absolute'; x.style.left = '-9999px'; }",
+    "cut at the side": "x => { for (const e of x.querySelectorAll('*')) e.style.whiteSpace = 'pre'; }",
+    "not for screen readers": "x => { x.ariaHidden = 'true'; }",
+    "after the control": "x => { document.querySelector('button').after(x); }",
+    "without its last line": "x => { x.querySelector('code span:last-child').remove(); }",
+    "without a chip": "x => { x.querySelector('mark').remove(); }",
+}
+
+
+@pytest.mark.parametrize("how", SPOILED)
+def test_the_reader_sees_only_what_is_visible(pages: dict[int, Page], how: str) -> None:
+    """A copy that is folded, hidden, clipped, pale or tiny does not give the input back."""
+    value = {"text": "one\ntwo\u200b\nthree" + " and more" * 30, "n": 1}
+    page = pages[1280]
+    assert read_back(page, value) == exact(text_of(value))
+    page.evaluate(f"({SPOILED[how]})(document.querySelector('.input'))")
+    try:
+        rows = read(page)
+        found = None if rows is None else meaning(rows)
+    except (AssertionError, IndexError):
+        found = None
+    assert found != exact(text_of(value))
