@@ -54,7 +54,7 @@ FRAGMENTS = (
     ),
 )
 texts = st.one_of(
-    st.lists(st.sampled_from(FRAGMENTS), max_size=8).map("".join),
+    st.lists(st.sampled_from(FRAGMENTS), max_size=6).map("".join),
     st.text(max_size=12),
     st.text('ab \n\t"\\', max_size=12),
 )
@@ -75,9 +75,9 @@ def inputs() -> st.SearchStrategy[dict[str, Any]]:
     values = st.recursive(
         texts | literals,
         lambda inner: st.lists(inner, max_size=4) | st.dictionaries(keys, inner, max_size=4),
-        max_leaves=12,
+        max_leaves=8,
     )
-    return st.dictionaries(keys, values, max_size=5)
+    return st.dictionaries(keys, values, max_size=4)
 
 
 # Small ones, of every kind of row; the pictures of each and of its neighbours are compared.

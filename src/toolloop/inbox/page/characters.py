@@ -110,7 +110,7 @@ def code_point(char: str) -> str:
 
 def shown_text(text: str) -> ShownText:
     """Return how a name, an id or another short text of one line is shown: quoted if an end of it could be missed."""
-    return shown_line(quoted(text) if not text or text[0] == '"' or text.strip() != text else text)
+    return shown_line(quoted(text) if not text or text[0] == '"' or text.strip(" \t") != text else text)
 
 
 def quoted(text: str) -> str:
@@ -308,15 +308,23 @@ def _needs(char: str, before: str, after: str) -> bool:
         scripts = {unicodedata.name(each, "UNKNOWN").split()[0] for each in (before, after)}
         return len(scripts) == 1 and scripts <= _JOINED
     beside = before + after
-    return not any(map(str.isspace, beside)) and any(unicodedata.category(each)[0] in "LMN" for each in beside)
+    return not any(each.isspace() or each == '"' for each in beside) and any(
+        unicodedata.category(each)[0] in "LMN" for each in beside
+    )
 
 
 def _wraps(text: str, space: int) -> bool:
     """Return whether a line could be wrapped at a space if the space were not there."""
-    before, after = text[space - 1], text[space + 1]
+    before, after, last = text[space - 1], text[space + 1], space - 1
+    while last and (unicodedata.category(before)[0] == "M" or before in _JOINERS):
+        last -= 1
+        before = text[last]
     if not after.isascii() and (before == "/" or text.rfind(" ", 0, space) < space - _WIDE):
         return True
-    return any(_is_loose(each) for each in (before, after) if not each.isascii())
+    if any(_is_loose(each) for each in (before, after) if not each.isascii()):
+        return True
+    beside = ((before, after), (after, before))
+    return any(unicodedata.east_asian_width(wide) in "WF" and not other.isalnum() for wide, other in beside)
 
 
 @lru_cache(maxsize=4096)

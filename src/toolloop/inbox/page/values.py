@@ -323,7 +323,7 @@ def _text_line(line: str, *, is_end: bool, prose: bool) -> ShownText:
 
 def _needs_quotes(text: str) -> bool:
     """Return whether a text could be read as another type, begins with a quote, or has white space at an end."""
-    if text.lower() in _OTHERS or text[0] == '"' or text.strip() != text:
+    if text.lower() in _OTHERS or text[0] == '"' or text.strip(" \t") != text:
         return True
     try:
         float(text if text.isascii() else "-")
