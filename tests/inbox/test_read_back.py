@@ -1,7 +1,8 @@
+# ruff: noqa: RUF001 - letters that look like others are what this is about
 """What a real Chromium shows of an input gives exactly the input back, and inputs that differ look different.
 
 `reader.py` reads by rectangles and visible text; here it reads a small page around the macro of `value.html`. In
-`make test`: 40 generated inputs, the chosen ones at three widths, some large ones, and 200 pairs of pictures. In
+`make test`: 30 generated inputs, the chosen ones at three widths, some large ones, and 200 pairs of pictures. In
 `make deep`: ten times as many generated inputs, all neighbours of the chosen ones, and every large input.
 """
 
@@ -15,19 +16,20 @@ import pytest
 
 pytest.importorskip("playwright", reason="the tests in a browser need playwright: pip install --group test")
 
+from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]
 from hypothesis import given
 from playwright.sync_api import Browser, Page
 
 from tests.effort import IS_DEEP, examples
 from tests.inbox.browser import CHROMIUM, chromium
 from tests.inbox.inputs import INPUTS, inputs, some_neighbours
-from tests.inbox.reader import exact, meaning, read
+from tests.inbox.reader import Hidden, Number, exact, meaning, read
 from tests.inbox.value_page import page_of
 from toolloop.inbox.page.values import LONGEST, MOST_LINES, MOST_VALUES, shown_input
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium: apt-get install chromium")
 WIDTHS = (1280, 390, 320)
-Show = Callable[..., Page]
+ALL = {f"{key}{number}": item for number, value in enumerate(INPUTS) for key, item in value.items()}
 
 
 def text_of(value: Any) -> str:
@@ -54,7 +56,7 @@ def read_back(page: Page, value: Any, **facts: Any) -> list[Any]:
 
 
 @given(inputs())
-@examples(40)
+@examples(30)
 def test_the_visible_text_gives_the_input_back(pages: dict[int, Page], value: dict[str, Any]) -> None:
     """At the width of a desk: each key and value, type by type, in order."""
     if value:
@@ -64,8 +66,61 @@ def test_the_visible_text_gives_the_input_back(pages: dict[int, Page], value: di
 @pytest.mark.parametrize("width", WIDTHS)
 def test_it_does_at_each_width(pages: dict[int, Page], width: int) -> None:
     """Each kind of row, wrapped in a narrow window, too."""
-    for value in INPUTS:
-        assert read_back(pages[width], value) == exact(text_of(value))
+    assert read_back(pages[width], ALL) == exact(text_of(ALL))
+
+
+DIFF = {"path": "a.py", "old": "def f():\n    return 1\n\nx = 2\n", "new": "def f():\n    log()\n    return 3\n\nx = 2"}
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_a_diff_gives_both_texts_back(pages: dict[int, Page], width: int) -> None:
+    """All lines of both, in a narrow window with one column of numbers."""
+    assert read_back(pages[width], DIFF, diff=("old", "new"), path="path") == exact(text_of(DIFF))
+
+
+def test_prose_gives_the_text_back(pages: dict[int, Page]) -> None:
+    """What a language needs is as written."""
+    value = {"body": "Vraiment\u00a0? Cafe\u0301 noir\nمی\u200cخواهم 12 words\n👩\u200d👧 ❤\ufe0f"}
+    schema = {"properties": {"body": {"format": "markdown"}}}
+    assert read_back(pages[1280], value, schema=schema) == exact(text_of(value))
+
+
+def test_a_secret_is_listed_by_its_name(pages: dict[int, Page]) -> None:
+    found = read_back(pages[1280], {"a": 1, "token": "s3cr9f"}, secret={"token": "hidden, 6 characters"})
+    assert found == [("object", ["a", "token"]), Number("1"), Hidden("hidden, 6 characters")]
+    assert "s3cr9f" not in pages[1280].content()
+
+
+def test_it_does_in_the_dark(browser: Browser) -> None:
+    """The contrast of each text is enough in the dark scheme, too."""
+    page = browser.new_page(color_scheme="dark")
+    assert read_back(page, ALL) == exact(text_of(ALL))
+    assert read_back(page, DIFF, diff=("old", "new")) == exact(text_of(DIFF))
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_nothing_in_an_input_clips_or_scrolls(pages: dict[int, Page], width: int) -> None:
+    """No element is larger inside than outside, and none reaches out of the window."""
+    for value in (ALL | DIFF, {"x": _nested(40), "k" * 90: "v" * 90, "rows": [{"k" * 60: "v" * 60, "n": 1}]}):
+        pages[width].set_content(page_of(shown_input(text_of(value))))
+        assert pages[width].evaluate("""[...document.querySelectorAll(".input, .input *")].filter((each) =>
+            each.getBoundingClientRect().right > innerWidth || (getComputedStyle(each).display !== "inline"
+            && (each.scrollWidth > each.clientWidth + 1 || each.scrollHeight > each.clientHeight + 1)))
+            .map((each) => each.outerHTML)""") == []  # fmt: skip
+
+
+def test_a_copy_of_a_text_is_the_text(pages: dict[int, Page]) -> None:
+    """Numbers, signs and chips of white space are not copied; the white space is, but for a line feed at the end."""
+    text = "\nset -e\n\tmake  all  \n\n  done -- \n"
+    pages[1280].set_content(page_of(shown_input({"t": text})))
+    copy = "(getSelection().selectAllChildren(document.querySelector('code')), getSelection().toString())"
+    assert pages[1280].evaluate(copy) == text.removesuffix("\n")
+
+
+def test_an_input_is_accessible(pages: dict[int, Page]) -> None:
+    pages[1280].set_content(page_of(shown_input(text_of(ALL | DIFF), diff=("old", "new"))))
+    found = Axe().run(pages[1280], context="main", options={"runOnly": ["wcag2a", "wcag2aa", "wcag22aa"]})
+    assert found.violations_count == 0, found.generate_report()
 
 
 def _nested(levels: int) -> Any:
@@ -159,7 +214,7 @@ def test_a_wrapped_line_hides_no_space(picture: Callable[..., bytes], width: int
     """A space more or less is seen at each place of a line, also where the line is wrapped."""
     for text in WRAPPED:
         here = picture({"t": text}, width)
-        for place in range(1, len(text), 1 if IS_DEEP else 6):
+        for place in range(1, len(text), 1 if IS_DEEP else 9):
             more = text[:place] + " " + text[place:]
             assert picture({"t": more}, width) != here, more
 

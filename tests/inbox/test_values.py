@@ -27,7 +27,7 @@ def text_of(value: Any) -> str:
 
 
 def line(value: Any, schema: Any = None, **facts: Any) -> str:
-    """How one value looks: its pieces, with marks around underlined and dotted ones."""
+    """How one value looks: its pieces, with marks around framed and dotted ones."""
     (row,) = shown_input(text_of({"body": value}), schema, **facts).rows
     return marked(row.lines[0])
 
@@ -189,7 +189,7 @@ def test_language_reads_as_written(text: str) -> None:
     ],
 )
 def test_prose_has_what_its_language_needs(text: str, shown: str) -> None:
-    """As written, underlined; elsewhere it is a chip."""
+    """As written, in a frame; elsewhere it is a chip."""
     assert line(text, MARKDOWN) == shown
 
 

@@ -2,7 +2,7 @@
 
 A chip is text between the brackets U+27E6 and U+27E7, such as the code point of a character. A text that holds one of
 these brackets shows it as a chip, too, so nothing in a text can imitate a chip. Not all odd characters are chips: a
-no-break space, a joiner or a decomposed letter that a language needs is underlined, so its text reads as written and
+no-break space, a joiner or a decomposed letter that a language needs is framed, so its text reads as written and
 still differs from the text without it.
 """
 
@@ -68,7 +68,7 @@ class Piece:
     Attributes:
         text: what is shown.
         kind: "" for text as written; `odd`, `secret` and `end` (white space at an end) for a chip; `soft` for text as
-            written, underlined; `gap` for spaces that are dotted; `tab` for the sign of a tab; `rtl`, `ltr`, `number`
+            written, in a frame; `gap` for spaces that are dotted; `tab` for the sign of a tab; `rtl`, `ltr`, `number`
             and `stop` around text in a direction of its own; `literal` for JSON; `changed` in a diff.
         source: the characters that it stands for.
 
@@ -144,17 +144,20 @@ def _name(char: str) -> str:
 
 
 def _why(char: str) -> str:
-    if char in _OWN:
-        return "used by this page to mark characters"
-    if char in _TURNS:
-        return "changes the direction of the text"
-    if unicodedata.category(char) == "Zs":
-        return "looks like a space"
-    if char in INVISIBLE or unicodedata.category(char) in UNSEEN:
-        return "cannot be seen"
-    if unicodedata.category(char)[0] == "M" or unicodedata.normalize("NFC", char) != char:
-        return "drawn as part of another letter, or like another letter"
-    return "a letter of another script, or easily taken for another character"
+    category = unicodedata.category(char)
+    reasons = (
+        (char in _OWN, "used by this page to mark characters"),
+        (char in _TURNS, "changes the direction of the text"),
+        (category == "Zs", "looks like a space"),
+        (char in INVISIBLE or category in UNSEEN, "cannot be seen"),
+        (
+            category[0] == "M" or unicodedata.normalize("NFC", char) != char,
+            "drawn as part of another letter, or like it",
+        ),
+        (_imitates(char), "looks like another character"),
+        (True, "a letter of another script than those beside it, or one that looks like a letter of another"),
+    )
+    return next(reason for holds, reason in reasons if holds)
 
 
 # --- what each character is ---
@@ -359,7 +362,7 @@ def _turns(text: str, kinds: str, *, prose: bool) -> tuple[dict[int, str], str]:
     """Return where text of another direction begins and ends, and the direction of the line.
 
     The bidirectional algorithm draws `a XY 1` and `a 1 XY` alike. Here all texts of the other direction are isolated
-    and underlined, so the line follows its stored order.
+    and marked, so the line follows its stored order.
     """
     if text.isascii() or "R" not in (sides := _classes(text, _sides, _side)):
         return {}, ""

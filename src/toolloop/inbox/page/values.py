@@ -36,6 +36,7 @@ LONGEST = 2_000_000  # bytes of keys, texts and literals in UTF-8
 MOST_LINES = 20_000
 MOST_VALUES = 20_000
 _SHOWN = 4 * LONGEST  # characters on the page: paths in full and chips are longer than the input itself
+_NAMED = 60  # characters for a name in a legend
 _SHORT = 40  # characters of a text beside its name
 _WRAPPED = 100  # characters that may fit into one row of a wide window
 _NARROW = 24  # characters of a name beside its value
@@ -57,7 +58,7 @@ class Row:
         lines: the lines of a text, the values of a list, or the one value.
         diff: the lines of a diff.
         odd: the legend of odd characters in the name and the value.
-        is_soft: whether there are underlined characters.
+        is_soft: whether there are framed characters.
         is_wide: whether the name takes a line of its own.
 
     """
@@ -71,11 +72,6 @@ class Row:
     odd: tuple[Odd, ...] = ()
     is_soft: bool = False
     is_wide: bool = False
-
-    @property
-    def ends(self) -> bool:
-        """Whether the last line of a text ends with a line feed, which a copy of the text has, too."""
-        return self.lines[-1].pieces[-1].kind == "end"
 
 
 @frozen
@@ -154,7 +150,8 @@ def shown_input(
     for row, found in _rows(given, schema, diff, path, secret):
         rows.append(row)
         odd.update(found)
-        shown += sum(len(piece.text) for text in (row.name, *row.lines) for piece in text.pieces)
+        texts = (row.name, *row.lines, *(line.shown for line in row.diff))
+        shown += sum(len(piece.text) for text in texts for piece in text.pieces) + _NAMED * len(row.odd)
         if shown > _SHOWN:
             return ShownInput((), values, lines, size, is_whole=False, odd=())
     return ShownInput(tuple(rows), values, lines, size, is_whole=True, odd=legend(odd))
