@@ -29,7 +29,10 @@ from toolloop.inbox.page.values import LONGEST, MOST_LINES, MOST_VALUES, shown_i
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium: apt-get install chromium")
 WIDTHS = (1280, 390, 320)
-ALL = {f"{key}{number}": item for number, value in enumerate(INPUTS) for key, item in value.items()}
+DEEP: Any = {"text": "one line of many\n" * 3, "long": "word " * 20 + ".", "key": "v" * 40, "to": [1, 2]}
+for _level in range(13):
+    DEEP = {"k": DEEP, "n": _level}
+ALL = {"deep": DEEP} | {f"{key}{number}": item for number, value in enumerate(INPUTS) for key, item in value.items()}
 
 
 def text_of(value: Any) -> str:
