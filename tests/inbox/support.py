@@ -47,10 +47,8 @@ class Desk:
             self.ran.append(f"{to} {euros}")
             return "paid"
 
-        parts: dict[str, Any] = {"params": PARAMS, "config": LoopConfig(**self.config), **more}
-        return ToolLoopHandle.open(
-            self.store, loop_id, ScriptedProvider(self.answer), tools=[pay], clock=self.clock, **parts
-        )
+        parts: dict[str, Any] = {"params": PARAMS, "config": LoopConfig(**self.config), "tools": [pay], **more}
+        return ToolLoopHandle.open(self.store, loop_id, ScriptedProvider(self.answer), clock=self.clock, **parts)
 
     def drive(self, loop_id: str = "loop", **more: Any) -> Yielded | Completed | Error:
         """As a worker does: open, run, close."""

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import anyio
 import pytest
 from attrs import evolve
 from hypothesis import HealthCheck, given, settings, strategies as st
@@ -18,10 +17,8 @@ from starlette.testclient import TestClient
 
 from tests.inbox.support import PARAMS, desk, previewed
 from tests.inbox.visitor import FORM, HIDDEN, Visitor
-from tests.postgres import needs_postgres
 from toolloop import Approve, Deny, ToolLoopHandle, tool
 from toolloop.inbox import inbox_app
-from toolloop.inbox.page import views as page_views
 from toolloop.inbox.page.forms import form_fields, typed_input
 from toolloop.testing import ScriptedProvider, call, reply
 
@@ -143,7 +140,7 @@ def test_it_can_be_mounted(tmp_path: Path) -> None:
     found.drive()
     visitor = Visitor(found, base="/approvals")
     visitor.open("/")
-    assert set(re.findall(r'(?:href|src|action|data-events)="([^"#]*)"', visitor.text)) >= {"/approvals/decide"}
+    assert set(re.findall(r'(?:href|src|action|data-changes)="([^"#]*)"', visitor.text)) >= {"/approvals/decide"}
     assert all(each.startswith("/approvals/") for each in re.findall(r'(?:href|src|action)="([^"#]+)"', visitor.text))
     assert visitor.send("approve").headers["location"] == "/approvals/"
     visitor.open("/loop", id="loop")
@@ -233,7 +230,7 @@ def test_the_token_of_another_person_or_of_a_link_is_refused(filled: Visitor) ->
 def test_nobody_without_a_name_sees_or_decides(filled: Visitor) -> None:
     """403 for every address but links and files; a coroutine may say who it is."""
     filled.http.headers.pop("x-user")
-    for path in ("/", "/loop?id=loop", "/events"):
+    for path in ("/", "/loop?id=loop", "/changes"):
         assert filled.http.get(path).status_code == 403
     assert filled.http.post("/decide", data={}).status_code == 403
 
@@ -297,79 +294,6 @@ def test_markup_is_text_everywhere(tmp_path: Path) -> None:
         assert not re.search(r"\son\w+=", re.sub(r"&[#\w]+;.*?(?=<)", "", text))
 
 
-def test_the_stream_of_events_says_only_that_something_changed(tmp_path: Path) -> None:
-    """A hash and nothing else, so that no text of a model can be taken for an event."""
-    found = desk("memory", tmp_path)
-    found.drive("a\n\nevent: x\ndata: y")
-    with TestClient(inbox_app(found.store, who=lambda _: "ana")) as client:
-        loop = quote("a\n\nevent: x\ndata: y")
-        views = first_events(client, f"/events?id={loop}")
-    assert re.fullmatch(r"retry: 1000\n\nid: (\w{16})\nevent: change\ndata: \1\n\n", views)
-
-
-@needs_postgres
-@pytest.mark.parametrize("path", ["/events", "/events?id=loop"])
-def test_a_store_that_tells_of_changes_wakes_an_open_page(
-    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The page would look again in an hour."""
-    monkeypatch.setattr(page_views, "SLOW_POLL", 3600.0)
-    found = desk("postgres", tmp_path)
-    found.drive()
-    with TestClient(inbox_app(found.store, who=lambda _: "ana", refresh=3600.0)) as client:
-        (version,) = re.findall(r"id: (\w+)", first_events(client, path))
-        known = f"{path}{'&' if '?' in path else '?'}version={version}"
-        told = first_events(client, known, lambda: found.inbox.decide("loop", {"c1": Approve()}))
-    assert "event: change" in told
-    assert version not in told
-
-
-def first_events(client: TestClient, path: str, once_open: Callable[[], object] = lambda: None) -> str:
-    """The beginning of a stream that never ends: the client hangs up after the first event."""
-    app: Any = client.app
-    sent: list[str] = []
-    scope = {
-        "type": "http",
-        "method": "GET",
-        "path": path.partition("?")[0],
-        "query_string": path.partition("?")[2].encode(),
-    }
-    scope |= {"headers": [], "root_path": "", "scheme": "http", "server": ("test", 80), "http_version": "1.1"}
-
-    async def run() -> None:
-        enough = anyio.Event()
-
-        async def receive() -> dict[str, Any]:
-            await enough.wait()
-            return {"type": "http.disconnect"}
-
-        async def send(message: dict[str, Any]) -> None:
-            sent.append(message.get("body", b"").decode())
-            if "retry:" in sent[-1]:
-                once_open()
-            if "data:" in sent[-1]:
-                enough.set()
-
-        await app(scope, receive, send)
-
-    anyio.run(run)
-    return "".join(sent)
-
-
-def test_an_open_page_is_told_of_a_decision_in_an_old_loop_that_failed(tmp_path: Path) -> None:
-    """Its calls are among those that wait, also if newer loops fill the list."""
-    found = desk("memory", tmp_path)
-    for number in range(31):
-        found.drive(f"loop {number}")
-    row = found.store.head("loop 0")
-    found.store.append("loop 0", [], expected_rev=row.rev, head=evolve(row.head, status="failed"))
-    with TestClient(inbox_app(found.store, who=lambda _: "ana")) as client:
-        before = first_events(client, "/events")
-        assert first_events(client, "/events") == before
-        found.inbox.decide("loop 0", {"c1": Approve()})
-        assert first_events(client, "/events") != before
-
-
 @pytest.mark.parametrize("loop_id", ["../..", "a/b?c#d", " ", "%2e%2e", "ä\r\nset-cookie: x", "\n", "x" * 500])
 def test_a_loop_may_have_any_id(tmp_path: Path, loop_id: str) -> None:
     """It is encoded in each address and form, and no header can be made with it."""
@@ -399,7 +323,7 @@ def test_every_response_is_protected(filled: Visitor) -> None:
 
     client = TestClient(inbox_app(filled.desk.store, who=broken), raise_server_exceptions=False)
     answers.append(client.get("/"))
-    assert {answer.status_code for answer in answers} == {200, 303, 403, 404, 405, 410, 500}
+    assert {answer.status_code for answer in answers} == {200, 303, 403, 404, 405, 410, 503}
     for answer in answers:
         assert {name: answer.headers.get(name) for name in HEADERS} == HEADERS
         policy = answer.headers["content-security-policy"]

@@ -14,6 +14,8 @@ from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-unt
 from playwright.sync_api import Browser, Page, expect
 
 from tests.inbox.browser import BILLS, CHROMIUM, TYPO, Office, chromium, office, picture
+from tests.inbox.support import desk
+from tests.inbox.test_serving import serving
 from toolloop import Deny
 from toolloop.testing import call, reply
 
@@ -173,6 +175,47 @@ def test_a_stale_page_is_refused(here: Office, visit: Visit) -> None:
     assert here.ran == []
 
 
+def test_many_tabs_of_one_browser_work(here: Office, visit: Visit) -> None:
+    """A browser has six connections to a server, and none of these tabs holds one."""
+    here.drive("rent", BILLS, "Pay.")
+    pages = [visit()]
+    for _ in range(7):
+        pages.append(pages[0].context.new_page())
+        pages[-1].goto(f"{here.address}/loop?id=rent", timeout=5_000)
+    pages[-1].get_by_role("button", name="Approve", exact=True).first.click()
+    expect(pages[-1].locator(".card")).to_have_count(1)
+    expect(pages[0].locator(".card")).to_have_count(1)
+
+
+def test_a_link_in_a_web_terminal_signs_in(browser: Browser, tmp_path: Path) -> None:
+    """It comes from another site. Without JavaScript, too; no other port of the machine gets the cookie."""
+    found = desk("sqlite", tmp_path)
+    found.drive()
+    with serving(tmp_path, "--by", "ana") as (link, _):
+        context = browser.new_context(java_script_enabled=False)
+        page = context.new_page()
+        terminal = f'<a href="{link}">Approve at</a>'
+        page.route("http://terminal.example/", lambda route: route.fulfill(body=terminal, content_type="text/html"))
+        page.goto("http://terminal.example/")
+        page.get_by_role("link").click()
+        expect(page.get_by_role("heading", name="Waiting for you")).to_be_visible()
+        assert "token" not in page.url
+        page.get_by_role("button", name="Approve", exact=True).first.click()
+        expect(page.locator(".card")).to_have_count(1)
+        page.go_back()
+        page.go_back()
+        assert page.url == "http://terminal.example/"  # the address with the token is not in the history
+        (cookie,) = context.cookies()
+        assert (cookie.get("sameSite"), cookie.get("httpOnly")) == ("Strict", True)
+        assert context.cookies("http://127.0.0.1:1/") == []
+        page.goto(link.partition("?")[0])
+        page.get_by_label("Link or token").fill(link)
+        page.get_by_role("button", name="Sign in").click()
+        expect(page.get_by_role("heading", name="Waiting for you")).to_be_visible()
+        context.close()
+    assert [(each.kind, each.by) for each in found.inbox.trail("loop")] == [("approve", "ana")]
+
+
 def test_what_a_person_types_outlives_an_update(here: Office, visit: Visit) -> None:
     """A card that has not changed stays as it is; one that is decided meanwhile goes, and that is said."""
     here.drive("rent", BILLS, "Pay.")
@@ -223,7 +266,7 @@ def test_markup_of_a_model_does_nothing(here: Office, visit: Visit) -> None:
     expect(page.locator("h1")).to_contain_text("ended")
     assert page.evaluate("document.querySelectorAll('main img, main script').length") == 0
     assert page.title().startswith("<img src=x")
-    known = {"/", "/loop", "/events", "/decide", *(f"/static/{name}" for name in ("page.css", "live.js", "icon.svg"))}
+    known = {"/", "/loop", "/changes", "/decide", *(f"/static/{name}" for name in ("page.css", "live.js", "icon.svg"))}
     assert {url.removeprefix(here.address).partition("?")[0] for url in asked} <= known
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -20,41 +21,62 @@ from toolloop.inbox.page.serving import is_loopback
 
 
 @contextmanager
-def serving(folder: Path, *options: str) -> Iterator[str]:
-    """Serve the file of a folder at a free port, and give the address that is printed."""
+def serving(folder: Path, *options: str) -> Iterator[tuple[str, int]]:
+    """Serve the file of a folder at a free port, and give the address that is printed, and the process."""
     command = [sys.executable, "-m", "toolloop", "serve", str(folder / "loops.db"), "--port", "0", *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         found = re.fullmatch(r"Approve at (\S+)\n", process.stdout.readline())
         assert found, process.stderr.read()
-        yield found[1]
+        try:
+            yield found[1], process.pid
+        except BaseException:
+            process.kill()
+            raise
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=30)
         assert (process.returncode, errors.strip()) == (130, "")
 
 
 def test_the_link_in_the_terminal_lets_one_person_in(tmp_path: Path) -> None:
-    """The token becomes a cookie that no script reads; without it there is nothing to see; then one decides."""
+    """The token is exchanged for a cookie of one path that no script reads. Then one decides; nothing is in the log."""
     found = desk("sqlite", tmp_path)
     found.drive()
-    with serving(tmp_path, "--by", "ana") as link, httpx2.Client(trust_env=False) as http:
+    with serving(tmp_path, "--by", "ana") as (link, _), httpx2.Client(trust_env=False) as http:
         parts = urlsplit(link)
         assert parts.hostname == "127.0.0.1"
-        base = f"http://{parts.netloc}"
-        assert http.get(base).status_code == 403
-        assert http.get(f"{base}/?token=guessed").status_code == 403
+        base, token = f"http://{parts.netloc}", parts.query.removeprefix("token=")
+        for path in ("/", "/decide", "/changes", "/loop?id=loop", "/?token=guessed", "/lost/?token=guessed", "/lost/"):
+            refused = http.get(base + path)
+            assert (refused.status_code, "Sign in" in refused.text) == (403, True)
         assert http.post(f"{base}/decide?{parts.query}").status_code == 403
         entered = http.get(link)
-        assert (entered.status_code, entered.headers["location"]) == (303, "/")
-        assert {"HttpOnly", "SameSite=lax"} <= set(entered.headers["set-cookie"].split("; "))
+        assert entered.status_code == 200
+        cookie, *rules = entered.headers["set-cookie"].split("; ")
+        path = next(rule for rule in rules if rule.startswith("Path=")).removeprefix("Path=")
+        assert {"HttpOnly", "SameSite=strict"} <= set(rules)
+        assert len(path) > 16
+        assert f'<meta http-equiv="refresh" content="0; url={path}/">' in entered.text
+        assert token not in cookie
         assert entered.headers["referrer-policy"] == "no-referrer"
-        page = http.get(base).text
+        assert all(
+            path not in http.get(f"{base}{each}").text for each in ("/", "/?token=guessed", "/lost/", "/static/")
+        )
+        assert http.get(f"{base}{path}", follow_redirects=False).headers["location"] == f"{path}/"
+        page = http.get(f"{base}{path}/").text
         names = ("csrf", "loop", "call", "digest")
         form = {name: re.findall(rf'name="{name}" value="([^"]*)"', page)[0] for name in names}
-        with http.stream("GET", f"{base}/events") as stream:  # an open page does not hold up the end
-            assert next(stream.iter_lines()) == "retry: 1000"
-            assert http.post(f"{base}/decide", data=form | {"kind": "approve"}).status_code == 303
+        http.cookies.clear()
+        assert http.get(f"{base}{path}/").status_code == 403
+        assert http.post(f"{base}{path}/decide", data=form | {"kind": "approve"}).status_code == 403
+        assert found.inbox.trail("loop") == ()
+        pasted = http.get(base, params={"token": link})
+        assert pasted.status_code == 200
+        assert http.post(f"{base}{path}/decide", data=form | {"kind": "approve"}).status_code == 303
+        signed = found.inbox.link("loop", "c2", base_url=base)
+        http.cookies.clear()
+        assert "May this call run?" in http.get(signed).text
     assert [(each.kind, each.by) for each in found.inbox.trail("loop")] == [("approve", "ana")]
 
 
@@ -62,11 +84,67 @@ def test_a_function_names_the_person(tmp_path: Path) -> None:
     """Of a module in the current folder; there is no token then."""
     desk("sqlite", tmp_path).drive()
     (tmp_path / "mylogin.py").write_text("async def who(request):\n    return request.headers.get('x-user')\n")
-    with serving(tmp_path, "--who", "mylogin:who", "--host", "0.0.0.0") as link, httpx2.Client(trust_env=False) as http:
+    options = ("--who", "mylogin:who", "--host", "0.0.0.0")
+    with serving(tmp_path, *options) as (link, _), httpx2.Client(trust_env=False) as http:
         at = f"http://127.0.0.1:{urlsplit(link).port}/"
         assert "token" not in link
         assert http.get(at).status_code == 403
         assert "deciding as <strong>bo</strong>" in http.get(at, headers={"x-user": "bo"}).text
+
+
+def test_only_the_host_names_that_it_was_told_are_answered(tmp_path: Path) -> None:
+    """Also with the right cookie; another name leads to 421, and to nothing of the page."""
+    desk("sqlite", tmp_path).drive()
+    (tmp_path / "mylogin.py").write_text("def who(request):\n    return 'ana'\n")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    options = ("--who", "mylogin:who", "--public-url", "https://Approve.example.org/calls", "--port", str(port))
+    with serving(tmp_path, *options) as (link, _), httpx2.Client(trust_env=False) as http:
+        assert link == "https://Approve.example.org/calls/"
+        at = f"http://127.0.0.1:{port}/"
+
+        def status(host: str, **headers: str) -> int:
+            return http.get(at, headers={"host": host} | headers).status_code
+
+        known = (
+            "localhost",
+            f"localhost:{port}",
+            "127.0.0.1:1",
+            "[::1]",
+            "approve.example.org",
+            "APPROVE.example.org:443",
+        )
+        assert [status(host) for host in known] == [200] * len(known)
+        other = ("evil.example", "localhost.evil.example", f"evil.example:{port}", "", "127.0.0.1@evil.example", "[::1")
+        assert [status(host) for host in other] == [421] * len(other)
+        assert status("evil.example", **{"x-forwarded-host": "localhost"}) == 421  # not of a proxy that it was told
+        for path in ("", "calls/"):  # a proxy removes the prefix, or not
+            assert 'action="/calls/decide"' in http.get(at + path, headers={"host": "localhost"}).text
+
+
+def test_a_proxy_says_how_visitors_see_the_page(tmp_path: Path) -> None:
+    """Only one that the server was told; the host that it says is judged, too."""
+    desk("sqlite", tmp_path).drive()
+    (tmp_path / "mylogin.py").write_text(
+        "def who(request):\n    return f'{request.client.host} {request.url.scheme}'\n"
+    )
+    seen = {"x-forwarded-prefix": "/calls/", "x-forwarded-proto": "https", "x-forwarded-for": "evil, 10.1.2.3"}
+    for proxy, name, action in (
+        ("127.0.0.1", "10.1.2.3 https", "/calls/decide"),
+        ("10.0.0.1", "127.0.0.1 http", "/decide"),
+    ):
+        with (
+            serving(tmp_path, "--who", "mylogin:who", "--proxy", proxy) as (at, _),
+            httpx2.Client(trust_env=False) as http,
+        ):
+            page = http.get(at, headers=seen).text
+            assert f"deciding as <strong>{name}</strong>" in page
+            assert f'action="{action}"' in page
+            trusts = proxy == "127.0.0.1"
+            assert http.get(at, headers={"x-forwarded-host": "evil.example"}).status_code == (421 if trusts else 200)
+            assert http.get(at, headers={"x-forwarded-prefix": "//evil.example/<"}).status_code == (
+                400 if trusts else 200
+            )
 
 
 @pytest.mark.parametrize(
@@ -75,6 +153,12 @@ def test_a_function_names_the_person(tmp_path: Path) -> None:
         (("--host", "0.0.0.0"), "can be reached from other machines"),
         (("--host", "::"), "can be reached from other machines"),
         (("--host", "example.org"), "can be reached from other machines"),
+        (("--public-url", "example.org"), "expected a URL"),
+        (("--public-url", "ftp://example.org"), "expected a URL"),
+        (("--root-path", "approvals"), "expected a prefix"),
+        (("--root-path", "/approvals/"), "expected a prefix"),
+        (("--root-path", "//evil.example/x y"), "expected a prefix"),
+        (("--proxy", "proxy.example.org"), "does not appear to be"),
         (("--who", "nomodule:who"), "cannot import"),
         (("--who", "json:"), "cannot import"),
         (("--who", "json:__name__"), "is not a function"),

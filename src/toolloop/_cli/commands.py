@@ -219,12 +219,15 @@ def migrate(url: str) -> None:
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8765, show_default=True, help="0 selects a free port.")
 @click.option("--who", callback=as_function, help="MODULE:FUNCTION that takes a request and returns the person's name.")
+@click.option("--public-url", help="The URL that visitors use, if a proxy is in front. Its host name is answered, too.")
+@click.option("--root-path", help="The prefix of the page, such as /approvals; default: the path of --public-url.")
+@click.option("--proxy", "proxies", multiple=True, help="A proxy, whose X-Forwarded-* headers count; repeatable.")
 @by_option
-def serve(store: Store, host: str, port: int, who: Callable[..., Any] | None, by: str) -> None:
+def serve(store: Store, who: Callable[..., Any] | None, by: str, **address: Any) -> None:
     """Serve the approval page. Without --who, only on this machine, through a link with a token."""
-    from toolloop.inbox.page.serving import serve_page  # noqa: PLC0415 - of the extra `inbox`
+    from toolloop.inbox.page.serving import Address, serve_page  # noqa: PLC0415 - of the extra `inbox`
 
-    serve_page(store, host=host, port=port, who=who, name=by, announce=lambda at: click.echo(f"Approve at {at}"))
+    serve_page(store, Address(**address), who=who, name=by, announce=lambda at: click.echo(f"Approve at {at}"))
 
 
 def _read(text: str) -> str:

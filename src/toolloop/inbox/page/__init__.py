@@ -7,8 +7,7 @@ try:
     from toolloop.inbox.page.app import inbox_app
 except ModuleNotFoundError as _missing:
     raise ImportError(
-        f"the approval page needs Starlette, Jinja2, itsdangerous and python-multipart ({_missing}): "
-        "pip install 'toolloop[inbox]'",
+        f"the approval page needs Starlette, Jinja2 and itsdangerous ({_missing}): pip install 'toolloop[inbox]'",
         name=_missing.name,
     ) from _missing
 

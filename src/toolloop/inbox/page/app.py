@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,9 +28,13 @@ from toolloop.errors import (
     UnknownCall,
 )
 from toolloop.inbox.asynchronous import AsyncInbox
+from toolloop.inbox.page.addresses import for_hosts, with_checked_prefix
+from toolloop.inbox.page.bodies import form_of
+from toolloop.inbox.page.changes import Changes
 from toolloop.inbox.page.forms import BadForm
+from toolloop.inbox.page.people import People, UnknownPersonError, Who
 from toolloop.inbox.page.rendering import rendered
-from toolloop.inbox.page.security import ForbiddenError, FormTokens, with_headers
+from toolloop.inbox.page.security import ForbiddenError, FormTokens, TooSoonError, with_headers
 from toolloop.inbox.page.views import Views
 from toolloop.stores.protocol import Store
 
@@ -40,8 +44,10 @@ if TYPE_CHECKING:
 _STATIC = Path(__file__).with_name("static")
 _CONFLICT = 409
 _PAGES: tuple[tuple[type[Exception], int, str], ...] = (  # Starlette uses the closest class of an error
+    (UnknownPersonError, 503, "Cannot sign you in"),
     (ForbiddenError, 403, "Not allowed"),
     (NotAllowed, 403, "Not allowed"),
+    (TooSoonError, _CONFLICT, "Too soon"),
     (LoopNotFound, 404, "Not found"),
     (UnknownCall, 404, "Not found"),
     (CallerError, _CONFLICT, "No longer possible"),
@@ -56,10 +62,11 @@ _PAGES: tuple[tuple[type[Exception], int, str], ...] = (  # Starlette uses the c
 
 
 @set_module("toolloop.inbox")
-def inbox_app(
+def inbox_app(  # noqa: PLR0913 - what an application decides
     store: Store,
     *,
-    who: Callable[[Request], str | Awaitable[str | None] | None],
+    who: Who,
+    hosts: Collection[str] | None = None,
     secret: str | None = None,
     refresh: float = 1.0,
     clock: Callable[[], float] = time.time,
@@ -68,25 +75,33 @@ def inbox_app(
 
     Args:
         store: the store with the loops.
-        who: returns the name of the person of a request, for example from a session or a header that a proxy sets. It
-            may be async. None results in a 403 response. A signed link works for everyone who has it.
+        who: returns the person of a request, a name or a `Person`, for example from a session or a header that a proxy
+            sets. It may be async. None results in a 403 response, an exception in a 503 response. A signed link works
+            for everyone who has it.
+        hosts: the host names that are answered, such as `approve.example.org`; others get a 421 response. None: any.
+            Give them if `who` names people by something else than a cookie or a header, such as by their address:
+            otherwise a page of another site can decide, by a name that leads to this server (DNS rebinding).
         secret: the key that signs links and forms; None means the key that the store keeps.
-        refresh: the poll interval of the store for an open page, in seconds.
+        refresh: the shortest interval between two reads of the store, in seconds. All open pages share a read.
         clock: seconds since the epoch.
 
     Raises:
-        TypeError: `store` is not a store, or `who` is not callable.
+        TypeError: `store` is not a store, `who` is not callable, or `hosts` is a string.
 
     """
     inbox = AsyncInbox(store, secret, clock=clock, via="page")
     if not callable(who):
         raise TypeError(f"who: expected a function that takes a request and returns the person's name, got {who!r}")
-    views = Views(store, inbox, who, FormTokens(secret or store.secret()), refresh)
+    if isinstance(hosts, str):
+        raise TypeError(f"hosts: expected a collection of host names, got {hosts!r}")
+    views = Views(
+        store, inbox, People(who), FormTokens(secret or store.secret(), clock), Changes(store, clock, refresh)
+    )
     app = Starlette(
         routes=[
             Route("/", views.home),
             Route("/loop", views.loop),
-            Route("/events", views.events),
+            Route("/changes", views.changes_since),
             Route("/decide", views.decide, methods=["POST"]),
             Route("/stop", views.stop, methods=["POST"]),
             Route("/say", views.say, methods=["POST"]),
@@ -100,13 +115,13 @@ def inbox_app(
             **{kind: _page(status, title) for kind, status, title in _PAGES},
         },
     )
-    return with_headers(app)
+    guarded = with_checked_prefix(app)
+    return with_headers(guarded if hosts is None else for_hosts(guarded, hosts))
 
 
 def _page(status: int, title: str) -> Callable[[Request, Exception], Awaitable[Response]]:
     async def page(request: Request, error: Exception) -> Response:
-        form = await request.form() if request.method == "POST" else {}
-        back = form.get("loop") if status == _CONFLICT else None
+        back = form_of(request).get("loop") if status == _CONFLICT else None
         return rendered(request, "message.html", status=status, by=None, title=title, text=str(error), back=back)
 
     return page
@@ -116,4 +131,6 @@ async def _refused(request: Request, error: Any) -> Response:
     status, title, text = error.status_code, "Refused", error.detail
     if status == HTTPStatus.NOT_FOUND:
         title, text = "Not found", "This page does not exist."
-    return rendered(request, "message.html", status=status, by=None, title=title, text=text, back=None)
+    page = rendered(request, "message.html", status=status, by=None, title=title, text=text, back=None)
+    page.headers.update(error.headers or {})
+    return page

@@ -2,75 +2,64 @@
 
 from __future__ import annotations
 
-import hashlib
-import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 from urllib.parse import quote, unquote
 
 from attrs import frozen
-from starlette.datastructures import FormData
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, RedirectResponse, Response
 
 from toolloop._drivers.event_loops import in_thread
-from toolloop._drivers.notifier import AsyncNotifier
 from toolloop._interface.loop_view import PendingView
-from toolloop.errors import InvalidEdit, LoopNotFound
+from toolloop.errors import InvalidEdit
 from toolloop.inbox.asynchronous import AsyncInbox
 from toolloop.inbox.items import ShownLoop
+from toolloop.inbox.page.bodies import check_values, read_form
+from toolloop.inbox.page.changes import CALLS, LOOPS, Changes
 from toolloop.inbox.page.forms import BadForm, form_fields, line_ends, typed_input
+from toolloop.inbox.page.people import People
 from toolloop.inbox.page.rendering import rendered
-from toolloop.inbox.page.security import ForbiddenError, FormTokens
+from toolloop.inbox.page.security import FormTokens
 from toolloop.inbox.transcript import parts_of
 from toolloop.machine.values.calls import Answer, Approve, Decision, Deny, Rerun
-from toolloop.stores.optional import SLOW_POLL, tells_of_changes, watching
+from toolloop.machine.values.names import Person
 from toolloop.stores.protocol import Store
-
-Who = Callable[[Request], "str | Awaitable[str | None] | None"]
-_ROWS = 30  # loops on the home page
-_CALLS = 50  # calls on the home page
-_ALL = 2**62
 
 
 @frozen
 class Views:
-    """The pages of a store.
-
-    Attributes:
-        refresh: the poll interval of the store for an open page, in seconds.
-
-    """
+    """The pages of a store."""
 
     store: Store
     inbox: AsyncInbox
-    who: Who
+    people: People
     tokens: FormTokens
-    refresh: float
+    changes: Changes
 
     # --- pages ---
 
     async def home(self, request: Request) -> Response:
         """Show the waiting calls and the loops."""
-        by = await self._person(request)
+        by = await self.people.require(request)
         query = request.query_params
-        version = await self._version(None)
-        waiting = await self.inbox.pending(limit=_CALLS, cursor=query.get("after"))
+        version = await self.changes.version(None)
+        waiting = await self.inbox.pending(limit=CALLS, cursor=query.get("after"))
         before = query.get("before")
-        loops = await in_thread(partial(self.store.list, limit=_ROWS, before=before))
-        more = loops[-1].cursor if len(loops) == _ROWS else None
+        loops = await in_thread(partial(self.store.list, limit=LOOPS, before=before))
+        more = loops[-1].cursor if len(loops) == LOOPS else None
         shown = {"version": version, "waiting": waiting, "loops": loops, "more": more}
-        return rendered(request, "home.html", by=by, token=self._token(by), **shown)
+        return rendered(request, "home.html", by=by.name, token=self._token(request, by), **shown)
 
     async def loop(self, request: Request) -> Response:
         """Show a loop."""
-        return await self._loop_page(request, _given(request.query_params, "id"), await self._person(request))
+        return await self._loop_page(request, _given(request.query_params, "id"), await self.people.require(request))
 
     async def _loop_page(
-        self, request: Request, loop_id: str, by: str, *, problem: str = "", typed: Mapping[str, str] | None = None
+        self, request: Request, loop_id: str, by: Person, *, problem: str = "", typed: Mapping[str, str] | None = None
     ) -> Response:
-        version = await self._version(loop_id)
+        version = await self.changes.version(loop_id)
         shown = await self.inbox.show(loop_id)
         entries = await self.inbox.trail(loop_id)
         decisions = {entry.path[0]: entry for entry in entries if len(entry.path) == 1}
@@ -80,50 +69,22 @@ class Views:
             request,
             "loop.html",
             status=422 if problem else 200,
-            by=by,
+            by=by.name,
             version=version,
             shown=shown,
             conversation=[each for each in conversation if each[0].id not in waiting],
             entries=entries,
-            token=self._token(by),
+            token=self._token(request, by),
             problem=problem,
             typed=typed or {},
         )
 
-    async def events(self, request: Request) -> Response:
-        """Stream an event to a page when its content has changed. The event contains only the new version."""
-        await self._person(request)
-        loop_id, known = request.query_params.get("id"), request.query_params.get("version")
-        known = request.headers.get("last-event-id", known)
-        # A store that tells of changes does not tell of each step of a loop.
-        pause = SLOW_POLL if loop_id is None and tells_of_changes(self.store) else self.refresh
-
-        async def stream() -> AsyncIterator[str]:
-            seen, news = known, AsyncNotifier()
-            yield "retry: 1000\n\n"
-            with news.listening(), watching(self.store, news.notify):
-                while True:
-                    news.clear()
-                    version = await self._version(loop_id)
-                    if version != seen:
-                        seen = version
-                        yield f"id: {version}\nevent: change\ndata: {version}\n\n"
-                    await news.wait(pause)
-
-        return StreamingResponse(stream(), media_type="text/event-stream")
-
-    async def _version(self, loop_id: str | None) -> str:
-        """Return a text that changes whenever the loop, or any loop, changes."""
-        try:
-            if loop_id is None:
-                rows = await in_thread(partial(self.store.list, limit=_ROWS))
-                rows += await in_thread(partial(self.store.list, ("needs_decision", "failed"), limit=_ALL))
-            else:
-                rows = [await in_thread(partial(self.store.head, loop_id))]
-        except LoopNotFound:
-            rows = []
-        seen = repr([(row.loop_id, row.created, row.rev, row.status) for row in rows])
-        return hashlib.blake2b(seen.encode(), digest_size=8).hexdigest()
+    async def changes_since(self, request: Request) -> Response:
+        """Answer an open page that asks what changed. See `changes`."""
+        await self.people.require(request)
+        query = request.query_params
+        answer = await self.changes.since(query.get("since"), query)
+        return Response(status_code=204) if answer is None else JSONResponse(answer)
 
     # --- forms ---
 
@@ -132,18 +93,19 @@ class Views:
         by, form = await self._form(request)
         loop_id, name = _loop(form), _given(form, "call")
         path = tuple(name.split("/"))
+        self.tokens.check_pause(form.get("csrf"))
         try:
+            check_values(form)
             decision = await self._decision(loop_id, path, form, by)
             await self.inbox.decide(loop_id, {"/".join(path): decision})
         except (BadForm, InvalidEdit) as error:
-            typed = {key: value for key, value in form.items() if isinstance(value, str)}
-            return await self._loop_page(request, loop_id, by, problem=str(error), typed=typed)
+            return await self._loop_page(request, loop_id, by, problem=str(error), typed=form)
         return _to(request, None if form.get("next") == "home" else loop_id)
 
-    async def _decision(self, loop_id: str, path: tuple[str, ...], form: FormData, by: str) -> Decision:
+    async def _decision(self, loop_id: str, path: tuple[str, ...], form: Mapping[str, str], by: Person) -> Decision:
         if form.get("kind") != "edit":
             return _decision(form, by, digest=_given(form, "digest"))
-        typed = {key: str(text) for key, text in form.items() if key.startswith("field.")}
+        typed = {key: text for key, text in form.items() if key.startswith("field.")}
         call, schema = await self._waiting(loop_id, path)
         # If the call no longer waits, the error of the inbox names the person who decided.
         given: Mapping[str, Any] = typed if call is None else typed_input(form_fields(schema, call["input"]), typed)
@@ -157,18 +119,21 @@ class Views:
     async def stop(self, request: Request) -> Response:
         """End a loop permanently."""
         by, form = await self._form(request)
+        check_values(form)
         await self.inbox.stop(_loop(form), str(form.get("reason") or "") or None, by)
         return _to(request, _loop(form))
 
     async def say(self, request: Request) -> Response:
         """Send a message to the model."""
         by, form = await self._form(request)
+        check_values(form)
         await self.inbox.say(_loop(form), line_ends(_given(form, "text")), by)
         return _to(request, _loop(form))
 
     async def retry(self, request: Request) -> Response:
         """Retry a failed request."""
         by, form = await self._form(request)
+        check_values(form)
         await self.inbox.retry(_loop(form), by)
         return _to(request, _loop(form))
 
@@ -187,35 +152,30 @@ class Views:
         """Decide a call through a link."""
         token = request.path_params["token"]
         await self.inbox.linked(token)  # no login is needed here, so the body is read only for a valid link
-        form = await request.form()
+        form = await read_form(request)
         self.tokens.check(request, form.get("csrf"), f"link {token}")
-        decision = _decision(form, await self._named(request), digest=None)
+        check_values(form)
+        decision = _decision(form, await self.people.find(request), digest=None)
         await self.inbox.redeem(token, decision)
         text = f"Your decision is stored: {type(decision).__name__.lower()}. You can close this page."
         return rendered(request, "message.html", by=None, title="Thank you", text=text, back=None)
 
-    # --- the person ---
+    # --- forms of a person ---
 
-    async def _named(self, request: Request) -> str | None:
-        by = self.who(request)
-        return await by if inspect.isawaitable(by) else by
-
-    async def _person(self, request: Request) -> str:
-        by = await self._named(request)
-        if not by:
-            raise ForbiddenError("You are not logged in, or not allowed to decide here.")
-        return by
-
-    async def _form(self, request: Request) -> tuple[str, FormData]:
-        by, form = await self._person(request), await request.form()
-        self.tokens.check(request, form.get("csrf"), f"person {by}")
+    async def _form(self, request: Request) -> tuple[Person, dict[str, str]]:
+        by, form = await self.people.require(request), await read_form(request)
+        self.tokens.check(request, form.get("csrf"), _subject(by))
         return by, form
 
-    def _token(self, by: str) -> str:
-        return self.tokens.of(f"person {by}")
+    def _token(self, request: Request, by: Person) -> str:
+        return self.tokens.of(_subject(by), is_new="done" in request.query_params)
 
 
-def _decision(form: FormData, by: str | None, digest: str | None) -> Decision:
+def _subject(by: Person) -> str:
+    return f"person {by.name}"
+
+
+def _decision(form: Mapping[str, str], by: Person | None, digest: str | None) -> Decision:
     match form.get("kind"):
         case "approve":
             return Approve(by=by, digest=digest)

@@ -2,10 +2,9 @@
 "use strict";
 (() => {
   const live = document.getElementById("live");
-  if (!live || !window.EventSource) return;
+  if (!live) return;
   const said = document.getElementById("said");
   const page = live.dataset.page || location.href; // a refused form is shown at its own address, which does not accept GET
-  let running = Promise.resolve();
 
   async function refresh() {
     const answer = await fetch(page);
@@ -27,8 +26,27 @@
     window.scrollTo(0, top);
   }
 
-  const source = new EventSource(live.dataset.events);
-  source.addEventListener("change", () => { running = running.then(refresh, refresh); });
-  window.addEventListener("pagehide", () => source.close());
+  const SOON = 1000, LATER = 10000, LONG = 300000; // milliseconds: between two questions, also after LONG without a change
+  let version = live.dataset.version, changed = Date.now(), timer;
+
+  async function ask() {
+    clearTimeout(timer);
+    if (document.hidden) return;
+    try {
+      const address = new URL(live.dataset.changes, location.href);
+      address.searchParams.set("since", version);
+      const answer = await fetch(address);
+      if (answer.status === 200) {
+        version = (await answer.json()).v;
+        changed = Date.now();
+        await refresh();
+      } else if (answer.status === 403) said.textContent = "You are no longer signed in. Reload the page.";
+    } catch { /* the server cannot be reached: the next question may */ }
+    clearTimeout(timer);
+    timer = setTimeout(ask, Date.now() - changed > LONG ? LATER : SOON);
+  }
+
+  document.addEventListener("visibilitychange", ask);
+  timer = setTimeout(ask, SOON);
   document.documentElement.dataset.live = "";
 })();

@@ -1,0 +1,103 @@
+"""Read the body of a form: nothing before the caller asks, not without end, and not for ever."""
+
+from __future__ import annotations
+
+import re
+from binascii import a2b_qp
+from collections.abc import Mapping
+from typing import Final
+
+import anyio
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+
+from toolloop.inbox.page.forms import BadForm, line_ends
+
+MOST: Final = 7_000_000  # bytes of a form: what a text of 2 MB can become in it
+LONGEST: Final = 2_000_000  # bytes of a value
+_SECONDS = 20.0  # for a whole form
+_FIELDS = 20_000
+_MALFORMED = re.compile(rb"%(?![0-9A-Fa-f]{2})|[\r\n]")
+_TYPE = "application/x-www-form-urlencoded"
+_FORM = "toolloop.form"  # the form in the scope of its request
+_CLOSE = {"connection": "close"}  # the rest of the body is not read
+
+
+class ValueTooLong(BadForm):
+    """A value of a form is longer than 2 MB.
+
+    Attributes:
+        field: the name of the field.
+
+    """
+
+    def __init__(self, field: str, size: int) -> None:
+        """Say what is too long, and what fits."""
+        super().__init__(f"{field}: the value has {size:,} bytes; at most {LONGEST:,} bytes are accepted")
+        self.field = field
+
+
+async def read_form(request: Request) -> dict[str, str]:
+    """Return the fields of a form. Call it only when the person is known, or the link is valid.
+
+    Raises:
+        HTTPException: the body is larger than 7 MB (413), took longer than 20 seconds (408), or is not a form (415).
+        BadForm: the body cannot be decoded.
+
+    """
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != _TYPE:
+        raise HTTPException(415, f"Send the form as {_TYPE}.", _CLOSE)
+    with anyio.move_on_after(_SECONDS):
+        form = _parse(await _read(request))
+        request.scope[_FORM] = form
+        return form
+    raise HTTPException(408, f"The form did not arrive within {_SECONDS:g} seconds. Send it again.", _CLOSE)
+
+
+def form_of(request: Request) -> Mapping[str, str]:
+    """Return the form of a request if it was read, else an empty one."""
+    form: Mapping[str, str] = request.scope.get(_FORM, {})
+    return form
+
+
+def check_values(form: Mapping[str, str]) -> None:
+    """Refuse a form with a value that is too long.
+
+    Raises:
+        ValueTooLong: a value is longer than 2 MB in UTF-8, with Unix line ends.
+
+    """
+    for name, value in form.items():
+        if (size := len(line_ends(value).encode())) > LONGEST:
+            raise ValueTooLong(name, size)
+
+
+async def _read(request: Request) -> bytearray:
+    body = bytearray()
+    try:
+        size = int(request.headers.get("content-length", "0"))
+        if size <= MOST:
+            async for part in request.stream():
+                body += part
+                if (size := len(body)) > MOST:
+                    break
+    except ClientDisconnect as error:
+        raise HTTPException(400, "The form is incomplete.") from error
+    if size > MOST:
+        raise HTTPException(413, f"The form is larger than {MOST:,} bytes.", _CLOSE)
+    return body
+
+
+def _parse(body: bytearray) -> dict[str, str]:
+    if body.count(b"&") >= _FIELDS or _MALFORMED.search(body):
+        raise BadForm("the form cannot be decoded: it has too many fields, or characters that are not encoded")
+    pairs = [field.partition(b"=") for field in bytes(body).split(b"&") if field]
+    try:
+        return {_decode(name): _decode(value) for name, _, value in pairs}
+    except UnicodeDecodeError as error:
+        raise BadForm(f"the form cannot be decoded: {error.reason} in UTF-8") from error
+
+
+def _decode(text: bytes) -> str:
+    """Decode percent escapes as those of quoted-printable: `parse_qsl` holds up all other requests for seconds."""
+    return a2b_qp(text.replace(b"=", b"=3D").replace(b"%", b"=").replace(b"+", b" ")).decode()
