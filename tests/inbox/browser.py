@@ -1,17 +1,13 @@
-"""A real browser at the approval page: a server in a thread, loops that a driver goes on with, and Chromium.
-
-`python -m tests.inbox.browser FILE` writes the picture of the page that the docs show.
-"""
+"""A real browser at the approval page: a server in a thread, loops that a driver goes on with, and Chromium."""
 
 from __future__ import annotations
 
 import shutil
 import socket
-import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import uvicorn
@@ -81,6 +77,12 @@ class Office:
     address: str
     store: Store
     ran: list[Any] = field(factory=list)
+    link: str = ""  # to a call
+    now: float | None = None  # what the clock of page and loops says; None: the time that it is
+
+    def clock(self) -> float:
+        """Return the time of the page and of the loops."""
+        return time.time() if self.now is None else self.now
 
     def trail(self, loop_id: str) -> tuple[TrailEntry, ...]:
         """Return who decided what."""
@@ -88,10 +90,12 @@ class Office:
 
     def decide(self, loop_id: str, decisions: dict[str, Any]) -> None:
         """Decide somewhere else than on the page."""
-        Inbox(self.store).decide(loop_id, decisions)
+        inbox = Inbox(self.store, clock=self.clock)
+        shown = {call.id: call for call in inbox.pending(limit=1000) if call.loop_id == loop_id}
+        inbox.decide(loop_id, {shown.get(name, name): decision for name, decision in decisions.items()})
 
-    def drive(self, loop_id: str, script: tuple[Any, ...] = (), text: str = "") -> None:
-        """Begin a loop, or go on with it."""
+    def drive(self, loop_id: str, script: tuple[Any, ...] = (), text: str = "", **more: Any) -> None:
+        """Begin a loop, or go on with it. `tools`, `metadata` and `params` may be others."""
 
         @tool(needs_approval=True)
         def transfer(to: str, euros: float, urgent: bool = False, note: str | None = None) -> str:
@@ -117,9 +121,12 @@ class Office:
             "max_tokens": 500,
             "messages": [{"role": "user", "content": text or "Go"}],
         }
-        tools: Tools = [read_file, write_file, transfer]
+        params |= more.get("params", {})
+        tools: Tools = more.get("tools", [read_file, write_file, transfer])
+        metadata = more.get("metadata", {"owner": "ana"})
+        provider = ScriptedProvider(answer)
         with ToolLoopHandle.open(
-            self.store, loop_id, ScriptedProvider(answer), tools=tools, params=params, metadata={"owner": "ana"}
+            self.store, loop_id, provider, tools=tools, params=params, metadata=metadata, clock=self.clock
         ) as handle:
             handle.run()
 
@@ -127,14 +134,16 @@ class Office:
 @contextmanager
 def office() -> Iterator[Office]:
     """Serve the page of an empty store. The header `x-user` says who a browser is; without it, it is ana."""
-    store = MemoryStore()
-    app = inbox_app(store, who=lambda request: request.headers.get("x-user", "ana"), refresh=0.05)
+    here = Office("", MemoryStore())
+    who = lambda request: request.headers.get("x-user", "ana")  # noqa: E731
+    app = inbox_app(here.store, who=who, refresh=0.05, clock=here.clock)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         server = uvicorn.Server(uvicorn.Config(app, log_level="critical", timeout_graceful_shutdown=1))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
         thread.start()
         try:
-            yield Office(f"http://127.0.0.1:{listening.getsockname()[1]}", store)
+            here.address = f"http://127.0.0.1:{listening.getsockname()[1]}"
+            yield here
         finally:
             server.should_exit = True
             thread.join()
@@ -147,19 +156,3 @@ def chromium() -> Iterator[Browser]:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield browser
         browser.close()
-
-
-def picture(browser: Browser, target: Path) -> None:
-    """Write the picture of the docs."""
-    with office() as here:
-        here.drive("readme-typo", TYPO, "Correct the typo in README.md.")
-        here.drive("rent-march", BILLS, "Pay what is due in March.")
-        page = browser.new_page(viewport={"width": 820, "height": 900}, device_scale_factor=1.5)
-        page.goto(here.address)
-        page.screenshot(path=target)
-        page.close()
-
-
-if __name__ == "__main__":
-    with chromium() as started:
-        picture(started, Path(sys.argv[1]))

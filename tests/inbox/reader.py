@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import define, field, frozen
 
-from toolloop.inbox.page.values import ShownInput
+from toolloop.inbox.page.shown.values import ShownInput
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

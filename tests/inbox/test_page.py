@@ -16,10 +16,11 @@ from starlette.requests import Request
 from starlette.testclient import TestClient
 
 from tests.inbox.support import PARAMS, desk, previewed
-from tests.inbox.visitor import FORM, HIDDEN, Visitor
-from toolloop import Approve, Deny, ToolLoopHandle, tool
+from tests.inbox.visitor import ACTION, FORM, HIDDEN, Visitor
+from toolloop import Approve, Ask, Deny, LoopConfig, ToolLoopHandle, tool
 from toolloop.inbox import inbox_app
 from toolloop.inbox.page.forms import form_fields, typed_input
+from toolloop.inbox.page.shown.keys import key_of
 from toolloop.testing import ScriptedProvider, call, reply
 
 EVIL = "</pre><script>alert(1)</script>\"'><img src=x onerror=alert(2)>\u202e{{7*7}}\x1b"
@@ -46,33 +47,72 @@ def kinds(visitor: Visitor, loop_id: str = "loop") -> list[tuple[str, str | None
 # --- what it shows and does ------------------------------------------------------------------------------------------
 
 
-def test_what_waits_is_decided_on_the_first_page(filled: Visitor) -> None:
-    """Approve one call, deny the other with a reason; the page says who it was, and the loop goes on."""
+def test_what_waits_is_decided_one_call_after_the_other(filled: Visitor) -> None:
+    """One call is in focus with its whole input; after a decision it is the next one, and a line says what came."""
     assert filled.open("/") == 200
-    assert filled.text.count('class="card"') == 2
-    assert filled.send("approve").headers["location"] == "/"
-    filled.open("/")
-    assert filled.send("deny", reason="too much").status_code == 303
-    filled.open("/")
-    assert "No calls are waiting" in filled.text
+    assert filled.text.count('class="row"') == 2
+    assert filled.text.count("<article") == 1
+    answer = filled.follow(filled.send("approve"))
+    assert answer.headers["location"] == "/?call=loop..c2&done=loop..c1"
+    assert "✓ Approved pay in loop. It starts when 1 other call of this loop is decided." in filled.bare
+    assert filled.text.count('class="row"') == 1
+    filled.open("/", call="loop..c2", do="deny")
+    assert filled.follow(filled.send("deny", reason="too much")).headers["location"] == "/?done=loop..c2"
+    assert "✓ Denied pay in loop." in filled.bare
+    assert "Nothing waits for you" in filled.text
     assert kinds(filled) == [("approve", "ana", None), ("deny", "ana", "too much")]
     filled.desk.drive()
     filled.open("/loop", id="loop")
     assert filled.desk.ran == ["ana 5"]
     assert "Both are paid." in filled.text
-    assert "approved by ana" in filled.text
-    assert "too much" in filled.text
+    assert "approved by ana" in filled.bare
+    assert "too much" in filled.bare
 
 
-def test_an_edit_is_a_form_made_of_the_schema(filled: Visitor) -> None:
-    """What was typed runs; what was not touched stays as it was."""
-    filled.open("/loop", id="loop")
-    assert filled.send("edit", **{"field.1": "ana", "field.2": "6"}).headers["location"] == "/loop?id=loop"
-    filled.open("/loop", id="loop")
-    filled.send("answer", content="by hand\r\ntoday", error="on")
+def test_the_bar_is_the_last_element_of_a_call(filled: Visitor) -> None:
+    """Nothing that decides stands before the end of the input, and no row of the queue decides."""
+    filled.open("/", call="loop..c1")
+    article = filled.text[filled.text.index("<article") : filled.text.index("</article>")]
+    before, _, after = article.partition('<div class="bar"')
+    assert "<button" not in before
+    assert "<form" not in before
+    assert 'class="input"' in before
+    assert 'class="input"' not in after
+    assert re.fullmatch(r"(?s).*</div>\s*", article)
+    assert (
+        "<button" not in filled.text[filled.text.index("<ol") : filled.text.index("</nav>", filled.text.index("<ol"))]
+    )
+
+
+def test_why_comes_with_what(filled: Visitor) -> None:
+    """The request of the user, the model's last text, the rule that asks, and what the loop is about."""
+    filled.open("/", call="loop..c1")
+    assert "User Pay the bills" in filled.bare
+    assert "owner ana" in filled.bare
+    found = filled.desk
+    found.script = (reply("I pay her.", calls=[call("pay", {"to": "ana", "euros": 5}, id="c1")]), reply("Done"))
+    found.config = {"on_tool_call": lambda *_: Ask("a payment", rule="money")}
+    found.drive("other")
+    filled.open("/", call="other..c1")
+    assert "Model I pay her. Rule money: a payment" in filled.bare
+
+
+def test_an_edit_is_shown_before_it_is_sent(filled: Visitor) -> None:
+    """Its form is made of the schema. The first press shows the change, the second sends it if it is the same."""
+    filled.open("/", call="loop..c1", do="edit")
+    answer = filled.follow(filled.send("edit", **{"field.1": "ana", "field.2": "6"}))
+    assert answer.status_code == 200
+    assert re.search(r'<span class="del">(<i>.?</i>){3}5', filled.text)
+    assert re.search(r'<span class="add">(<i>.?</i>){3}6', filled.text)
+    assert kinds(filled) == []
+    filled.follow(filled.send("edit", **{"field.1": "ana", "field.2": "7"}))
+    assert re.search(r'<span class="add">(<i>.?</i>){3}7', filled.text)
+    answer = filled.follow(filled.send("edit", **{"field.1": "ana", "field.2": "7"}))
+    assert answer.headers["location"] == "/?call=loop..c2&done=loop..c1"
+    filled.decide("answer", "loop..c2", content="by hand\r\ntoday", error="on")
     filled.desk.drive()
-    assert filled.desk.ran == ["ana 6"]
-    assert [each.content for each in filled.desk.inbox.trail("loop")] == [{"to": "ana", "euros": 6}, "by hand\ntoday"]
+    assert filled.desk.ran == ["ana 7"]
+    assert [each.content for each in filled.desk.inbox.trail("loop")] == [{"to": "ana", "euros": 7}, "by hand\ntoday"]
 
 
 @pytest.mark.parametrize(
@@ -86,36 +126,56 @@ def test_an_edit_is_a_form_made_of_the_schema(filled: Visitor) -> None:
 )
 def test_an_edit_that_does_not_fit_is_shown_again(filled: Visitor, typed: str, said: str) -> None:
     """422: the form is open, with what was typed, and the reason; nothing is decided."""
-    filled.open("/loop", id="loop")
-    answer = filled.send("edit", **{"field.1": "Ana María", "field.2": typed})
+    filled.open("/", call="loop..c1", do="edit")
+    answer = filled.follow(filled.send("edit", **{"field.1": "Ana María", "field.2": typed}))
+    if answer.status_code == 200:  # the change is shown first
+        answer = filled.follow(filled.send("edit", **{"field.1": "Ana María", "field.2": typed}))
     assert answer.status_code == 422
-    assert said in html.unescape(answer.text)
-    assert 'value="Ana María"' in answer.text
-    assert f'value="{typed}"' in answer.text
+    assert said in filled.bare
+    assert re.search(r"<textarea[^>]*>\nAna María</textarea>", filled.text)
+    assert f'value="{typed}"' in filled.text
+    assert re.search(r'role="alert"[^>]*autofocus', filled.text)
     assert kinds(filled) == []
 
 
-def test_a_shortened_call_is_approved_where_it_is_whole(tmp_path: Path) -> None:
-    """The first page shows a part of it and does not approve it; the page of the loop has it all."""
-    long = "x" * 5000
+def test_an_error_leads_to_its_field(filled: Visitor) -> None:
+    """The message above the form is a link to the field, which says the same."""
+    filled.open("/", call="loop..c1", do="edit")
+    filled.follow(filled.send("edit", **{"field.1": "ana", "field.2": "six"}))
+    assert re.search(r'<a href="#field-2"><bdi[^>]*>euros: expected a number', filled.text)
+    assert re.search(r'id="field-2"[^>]*aria-invalid="true" aria-describedby="wrong-2"', filled.text)
+    assert 'id="wrong-2"' in filled.text
+
+
+def test_a_long_call_is_whole_and_its_row_is_cut(tmp_path: Path) -> None:
+    """The row has the beginning of the input, the call all of it."""
+    long = "x" * 3000
     found = desk(
         "memory", tmp_path, script=(reply(calls=[call("pay", {"to": long, "euros": 5}, id="c1")]), reply("Ok"))
     )
     found.drive()
     visitor = Visitor(found)
-    visitor.open("/")
-    assert 'value="approve"' not in visitor.text
-    assert long not in visitor.text
-    visitor.open("/loop", id="loop")
-    assert long in visitor.text
+    visitor.open("/", call="loop..c1")
+    assert visitor.text.count(long) == 1
     assert visitor.send("approve").status_code == 303
+
+
+def test_an_approval_may_hold_for_the_rest_of_the_loop(filled: Visitor) -> None:
+    """It is a grant for exactly this input, which the page of the loop lists and revokes."""
+    filled.decide("grant", "loop..c1")
+    filled.open("/loop", id="loop")
+    assert "Standing grants" in filled.text
+    assert filled.post(filled.form("revoke")).status_code == 303
+    filled.open("/loop", id="loop")
+    assert "Standing grants" not in filled.text
+    assert [each[0] for each in kinds(filled)] == ["approve", "revoke"]
 
 
 def test_a_person_says_stops_and_retries(filled: Visitor) -> None:
     """The other forms of the page of a loop."""
     filled.desk.inbox.decide("loop", {"c1": Deny("no", by="bo"), "c2": Deny("no", by="bo")})
     filled.open("/loop", id="loop")
-    forms = {found["action"]: found for found in FORM.finditer(filled.text)}
+    forms = {ACTION.findall(found["head"])[0]: found for found in FORM.finditer(filled.text)}
     assert filled.post(forms["/say"], text="Hurry\r\nup").status_code == 303
     assert filled.post(forms["/stop"], reason="enough").status_code == 303
     assert [each[0] for each in kinds(filled)] == ["deny", "deny", "say", "stop"]
@@ -123,15 +183,34 @@ def test_a_person_says_stops_and_retries(filled: Visitor) -> None:
     assert "Retry" not in filled.text
 
 
+def test_a_message_that_cannot_be_sent_comes_back(filled: Visitor) -> None:
+    """409: with what was typed, while calls wait."""
+    filled.open("/loop", id="loop")
+    form = next(found for found in FORM.finditer(filled.text) if ACTION.findall(found["head"]) == ["/say"])
+    answer = filled.follow(filled.post(form, text="Hurry up"))
+    assert answer.status_code == 409
+    assert "Hurry up" in filled.text
+    assert "Not sent" in filled.text
+
+
 def test_a_loop_that_failed_is_retried(filled: Visitor) -> None:
     """Also one that no worker could drive: then the failure is not in the loop, but in the head of it."""
     store = filled.desk.store
     row = store.head("loop")
     store.append("loop", [], expected_rev=row.rev, head=evolve(row.head, status="failed"))
+    filled.open("/", view="failed")
+    assert 'class="row" href="/loop?id=loop"' in filled.text
     filled.open("/loop", id="loop")
-    form = next(found for found in FORM.finditer(filled.text) if found["action"] == "/retry")
+    assert filled.text.index("has failed") < filled.text.index(">Trail<")
+    form = next(found for found in FORM.finditer(filled.text) if ACTION.findall(found["head"]) == ["/retry"])
     assert filled.post(form).status_code == 303
     assert store.head("loop").head.retry_at is not None
+
+
+def test_a_loop_begins_with_what_waits(filled: Visitor) -> None:
+    """Before the trail, and each leads to the call."""
+    filled.open("/loop", id="loop")
+    assert filled.text.index('href="/?call=loop..c1"') < filled.text.index(">Trail<")
 
 
 def test_it_can_be_mounted(tmp_path: Path) -> None:
@@ -140,57 +219,231 @@ def test_it_can_be_mounted(tmp_path: Path) -> None:
     found.drive()
     visitor = Visitor(found, base="/approvals")
     visitor.open("/")
-    assert set(re.findall(r'(?:href|src|action|data-changes)="([^"#]*)"', visitor.text)) >= {"/approvals/decide"}
+    assert set(re.findall(r'(?:href|src|action)="([^"#]*)"', visitor.text)) >= {"/approvals/decide"}
     assert all(each.startswith("/approvals/") for each in re.findall(r'(?:href|src|action)="([^"#]+)"', visitor.text))
-    assert visitor.send("approve").headers["location"] == "/approvals/"
+    assert visitor.send("approve").headers["location"] == "/approvals/?call=loop..c2&done=loop..c1"
     visitor.open("/loop", id="loop")
-    assert visitor.send("approve").headers["location"] == "/approvals/loop?id=loop"
+    assert all(each.startswith("/approvals/") for each in re.findall(r'(?:href|src|action)="([^"#]+)"', visitor.text))
     assert visitor.http.get("/approvals/static/page.css").status_code == 200
 
 
 def test_it_pages_through_many(tmp_path: Path) -> None:
-    """Fifty calls, and thirty loops; the rest behind a link."""
+    """A hundred calls, and thirty loops; the rest behind a link."""
     found = desk("memory", tmp_path)
     for number in range(52):
-        found.drive(f"loop {number}")
+        found.drive(f"loop {number:02}")
     visitor = Visitor(found)
     visitor.open("/")
-    assert visitor.text.count('class="card"') == 50
-    for link in re.findall(r'href="(/\?[^"]*)"', visitor.text):
-        assert visitor.open(html.unescape(link)) == 200
+    assert visitor.text.count('class="row"') == 100
+    assert visitor.open(html.unescape(re.findall(r'href="(/\?from=[^"]*)"', visitor.text)[0])) == 200
+    assert visitor.text.count('class="row"') == 4
+    visitor.open("/loops")
+    assert visitor.text.count('class="row"') == 30
+    assert visitor.open(html.unescape(re.findall(r'href="(/loops\?[^"]*)"', visitor.text)[0])) == 200
     assert visitor.text.count("needs decision") == 22
+
+
+def test_an_address_filters_and_sorts(tmp_path: Path) -> None:
+    """By text, by tool, by deadline or age; the filters stay after a decision."""
+    found = desk("memory", tmp_path)
+    found.drive("alpha")
+    found.now += 5
+    found.drive("beta", config=LoopConfig(decision_timeout=100))
+    visitor = Visitor(found)
+    visitor.open("/")
+    assert visitor.text.index('data-calls="beta..c1"') < visitor.text.index('data-calls="alpha..c1"')
+    visitor.open("/", sort="wait")
+    assert visitor.text.index('data-calls="alpha..c1"') < visitor.text.index('data-calls="beta..c1"')
+    visitor.open("/", q="ALPHA", tool="pay")
+    assert "beta" not in visitor.text
+    assert visitor.send("approve").headers["location"] == "/?tool=pay&q=ALPHA&call=alpha..c2&done=alpha..c1"
+    visitor.open("/", tool="other")
+    assert "No call fits these filters" in visitor.text
+
+
+# --- groups ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def refunds(tmp_path: Path) -> Visitor:
+    """A visitor of a loop in which four calls are alike."""
+    calls = [call("pay", {"to": "ana", "euros": 5 + number}, id=f"c{number}") for number in range(4)]
+    found = desk("memory", tmp_path, script=(reply(calls=calls), reply("Done.")))
+    found.drive()
+    return Visitor(found)
+
+
+def chosen(text: str) -> dict[str, str]:
+    """The boxes of a group, each with its name."""
+    return dict(re.findall(r'name="(chosen[^"]*)" value="([^"]*)"', text))
+
+
+def test_calls_that_are_alike_are_decided_together(refunds: Visitor) -> None:
+    """One row leads to a page with each value of each call. Each call is decided by itself."""
+    refunds.open("/")
+    assert refunds.text.count('class="row"') == 1
+    assert "4 alike" in refunds.text
+    (there,) = re.findall(r'class="row" href="([^"]*)"', refunds.text)
+    refunds.open(html.unescape(there))
+    assert "Same in all 4" in refunds.text
+    assert re.findall(r'data-of="euros" class="n"><[^>]*>(\d+)<', refunds.text) == ["5", "6", "7", "8"]
+    assert re.findall(r"data-sum[^>]*>([^<]*)<", refunds.text) == ["26"]
+    refunds.desk.inbox.decide("loop", {"c1": Deny("no", by="bo")})
+    boxes = dict(list(chosen(refunds.text).items())[:3])
+    answer = refunds.follow(refunds.send("approve", **boxes))
+    assert answer.status_code == 303
+    assert "2 of 3 approved. 1 was not: see its line." in refunds.bare
+    assert "denied by bo" in refunds.text
+    assert kinds(refunds) == [("deny", "bo", "no"), ("approve", "ana", None), ("approve", "ana", None)]
+
+
+def test_a_group_without_a_choice_is_shown_again(refunds: Visitor) -> None:
+    """422, and nothing is decided."""
+    refunds.open("/group", of="loop..c0", one="1")
+    answer = refunds.follow(refunds.send("approve"))
+    assert answer.status_code == 422
+    assert "Choose at least one call" in refunds.text
+    assert kinds(refunds) == []
+
+
+def test_a_group_is_bound_to_what_was_shown(refunds: Visitor) -> None:
+    """A call that changed since is not decided, the others are."""
+    refunds.open("/group", of="loop..c0", one="1")
+    one, two, *_ = chosen(refunds.text).items()
+    refunds.follow(refunds.send("approve", **{one[0]: f"loop..c0 {'0' * 64}", two[0]: two[1]}))
+    assert kinds(refunds) == [("approve", "ana", None)]
+    assert "1 of 2 approved" in refunds.bare
+
+
+# --- several persons, expiry, uncertain calls ------------------------------------------------------------------------
+
+
+def test_a_call_says_who_is_missing(tmp_path: Path) -> None:
+    """It needs two; the first person sees that one is missing and cannot approve again, the second completes it."""
+    found = desk("memory", tmp_path, config={"on_tool_call": lambda *_: Ask("much", need=2)})
+    found.drive()
+    ana, bo = Visitor(found), Visitor(found, "bo")
+    ana.open("/", call="loop..c1")
+    assert "Needs 2 people." in ana.bare
+    assert "Approve, 1 of 2" in ana.bare
+    ana.follow(ana.send("approve"))
+    assert "✓ Approved pay in loop, 1 of 2. It runs when one more approves." in ana.bare
+    ana.open("/", call="loop..c1")
+    assert not ana.has("approve")
+    assert ana.has("deny")
+    assert "You approved 0 s ago." in ana.bare
+    ana.open("/", view="others")
+    assert "1 of 2, you" in ana.text
+    bo.open("/", call="loop..c1")
+    assert "ana approved 0 s ago. Your approval is the second: the call then runs." in bo.bare
+    bo.follow(bo.send("approve"))
+    assert "✓ Approved pay in loop." in bo.bare
+
+
+def test_an_expired_call_takes_nothing(tmp_path: Path) -> None:
+    """Its page says when it expired and has no button, a page that was open before is refused in plain words."""
+    found = desk("memory", tmp_path, config={"decision_timeout": 60})
+    found.drive()
+    visitor = Visitor(found)
+    visitor.open("/", call="loop..c1")
+    late = visitor.form("approve")
+    found.now += 61
+    answer = visitor.follow(visitor.post(late, kind="approve"))
+    assert answer.status_code == 409
+    assert "Not sent: this call has expired." in visitor.bare
+    assert "1 s ago. It did not run." in visitor.bare
+    for _ in range(2):  # whether or not a driver has noticed it
+        visitor.open("/", call="loop..c1")
+        assert "expired" in visitor.text
+        assert not visitor.has("approve")
+        assert not visitor.has("deny")
+        found.drive()
+    assert found.ran == []
+
+
+def test_an_uncertain_call_is_run_again(tmp_path: Path) -> None:
+    """It says that it may have had its effects, takes no approval, and asks before it runs again."""
+    found = desk("memory", tmp_path)
+    runs: list[str] = []
+
+    @tool
+    def pay(to: str, euros: int) -> str:
+        """Pay."""
+        runs.append(to)
+        if len(runs) == 1:
+            raise KeyboardInterrupt
+        return "paid"
+
+    script = ScriptedProvider([reply(calls=[call("pay", {"to": "ana", "euros": 5}, id="c1")]), reply("Paid")])
+    with (
+        ToolLoopHandle.open(found.store, "loop", script, tools=[pay], params=PARAMS) as handle,
+        pytest.raises(KeyboardInterrupt),
+    ):
+        handle.run()
+    visitor = Visitor(found)
+    visitor.open("/")
+    assert "This call may have run." in visitor.text
+    assert not visitor.has("approve")
+    visitor.open("/", call="loop..c1", do="rerun")
+    assert "Run pay a second time?" in visitor.bare
+    assert visitor.send("rerun").status_code == 303
+    with ToolLoopHandle.open(found.store, "loop", script, tools=[pay]) as handle:
+        assert handle.run().text == "Paid"
+    assert runs == ["ana", "ana"]
 
 
 # --- what it refuses -------------------------------------------------------------------------------------------------
 
 
 def test_a_second_person_is_told_who_was_quicker(filled: Visitor) -> None:
-    """409, by whom and how, also where the loop has gone on."""
-    filled.open("/loop", id="loop")
+    """409 with the decision that stands, and what was typed; also where the loop has gone on."""
+    filled.open("/", call="loop..c1")
     late = Visitor(filled.desk, "bo")
-    late.open("/loop", id="loop")
+    late.open("/", call="loop..c1", do="deny")
+    deny = late.form("deny")
+    late.open("/", call="loop..c1", do="edit")
+    edit = late.form("edit")
     filled.send("approve")
-    for kind in ("deny", "edit"):
-        answer = late.send(kind, **{"field.2": "7"})
+    for form, typed in ((deny, {"kind": "deny", "reason": "too dear"}), (edit, {"kind": "edit", "field.2": "7"})):
+        answer = late.follow(late.post(form, **typed))
         assert answer.status_code == 409
-        assert "by ana" in answer.text
+        assert "Not sent: ana approved this already." in late.bare
+        assert "There is nothing left to decide." in late.bare
+    late.follow(late.post(deny, kind="deny", reason="too dear"))
+    assert re.search(r"<textarea[^>]*readonly>\ntoo dear</textarea>", late.text)
     filled.desk.inbox.decide("loop", {"c2": Deny("no")})
     filled.desk.drive()
-    answer = late.send("deny")
+    answer = late.follow(late.post(deny, kind="deny", reason="no"))
     assert answer.status_code == 409
-    assert "(approve by ana at" in answer.text
+    assert "Not sent: ana approved this already." in late.bare
+
+
+def test_the_same_decision_a_moment_later_says_so(filled: Visitor) -> None:
+    """It is no error, and changes nothing: the page says who had decided."""
+    late = Visitor(filled.desk, "bo")
+    late.open("/", call="loop..c1")
+    filled.open("/", call="loop..c1")
+    filled.send("approve")
+    filled.desk.now += 4
+    assert late.follow(late.send("approve")).status_code == 303
+    assert "ana had approved pay in loop already, 4 s ago. Your decision changed nothing." in late.bare
+    assert kinds(filled) == [("approve", "ana", None)]
 
 
 @pytest.mark.parametrize("kind", ["approve", "edit"])
 def test_a_stale_page_is_refused(filled: Visitor, kind: str) -> None:
-    """The digest of the form is not that of the call: 409, and nothing is decided."""
-    filled.open("/loop", id="loop")
-    filled.text = re.sub(r'name="digest" value="\w+"', f'name="digest" value="{"0" * 64}"', filled.text)
-    assert filled.send(kind).status_code == 409
+    """The digest of the form is not that of the call: 409 with the call as it is now, and nothing is decided."""
+    filled.open("/", call="loop..c1", do=kind)
+    typed = {"field.2": "6"}
+    if kind == "edit":
+        filled.follow(filled.send("edit", **typed))
+    answer = filled.follow(filled.send(kind, digest="0" * 64, **typed))
+    assert answer.status_code == 409
+    assert "The call has changed since this page showed it." in filled.bare
     assert kinds(filled) == []
 
 
-@pytest.mark.parametrize("field_name", ["digest", "loop", "call", "kind"])
+@pytest.mark.parametrize("field_name", ["digest", "call", "kind"])
 def test_an_incomplete_form_is_refused(filled: Visitor, field_name: str) -> None:
     """422; a decision without a digest would be one about whatever has that id by now."""
     filled.open("/")
@@ -207,12 +460,14 @@ def test_a_form_from_another_site_is_refused(filled: Visitor, site: str) -> None
     assert kinds(filled) == []
 
 
+PLACES = ("/decide", "/group", "/say", "/stop", "/retry", "/revoke")
+
+
 @pytest.mark.parametrize("token", ["", "forged", "ImFuYSI.aaaaaa.aaaaaaaaaaaaaaaaaaaaaaaaaaa"])
 def test_a_form_without_a_good_token_is_refused(filled: Visitor, token: str) -> None:
     """403 on every address that changes something, for a browser that does not say which site asks, too."""
-    filled.open("/loop", id="loop")
-    for path in ("/decide", "/say", "/stop", "/retry"):
-        data = {"csrf": token, "loop": "loop", "call": "c1", "digest": "0" * 64, "kind": "approve", "text": "x"}
+    for path in PLACES:
+        data = {"csrf": token, "loop": "loop", "call": "loop..c1", "digest": "0" * 64, "kind": "approve", "text": "x"}
         assert filled.http.post(path, data=data).status_code == 403
     assert kinds(filled) == []
 
@@ -230,9 +485,10 @@ def test_the_token_of_another_person_or_of_a_link_is_refused(filled: Visitor) ->
 def test_nobody_without_a_name_sees_or_decides(filled: Visitor) -> None:
     """403 for every address but links and files; a coroutine may say who it is."""
     filled.http.headers.pop("x-user")
-    for path in ("/", "/loop?id=loop", "/changes"):
+    for path in ("/", "/loops", "/loop?id=loop", "/group?of=loop..c1"):
         assert filled.http.get(path).status_code == 403
-    assert filled.http.post("/decide", data={}).status_code == 403
+    for path in PLACES:
+        assert filled.http.post(path, data={}).status_code == 403
 
     async def who(request: Request) -> str | None:
         return request.headers.get("x-user")
@@ -247,7 +503,7 @@ def test_no_address_decides_on_a_get(filled: Visitor) -> None:
     filled.open("/")
     hidden = {each["name"]: html.unescape(each["value"]) for each in HIDDEN.finditer(filled.text)} | {"kind": "approve"}
     link = filled.desk.inbox.link("loop", "c1")
-    for path in ("/decide", "/say", "/stop", "/retry", "/", "/loop", f"/link/{link}"):
+    for path in (*PLACES, "/", "/loop", f"/link/{link}"):
         for method in ("GET", "HEAD", "OPTIONS"):
             filled.http.request(method, path, params=hidden | {"id": "loop"})
     assert kinds(filled) == []
@@ -260,9 +516,13 @@ def test_what_is_not_there_is_a_404(filled: Visitor) -> None:
     assert filled.open("/static/../app.py") == 404
     assert filled.open("/static/%2e%2e/app.py") == 404
     assert filled.open("/loop") == 422
+    assert filled.open("/", call="loop..c9") == 404
+    assert filled.open("/", call="other..c9") == 404
+    assert filled.open("/", call="no key") == 422
+    assert filled.open("/", done="loop..c9") == 200
     assert "Method Not Allowed" in filled.http.put("/decide").text
     filled.open("/")
-    assert filled.send("approve", call="c9").status_code == 404
+    assert filled.send("approve", call="loop..c9").status_code == 404
 
 
 # --- text of others --------------------------------------------------------------------------------------------------
@@ -278,12 +538,20 @@ def test_markup_is_text_everywhere(tmp_path: Path) -> None:
     found.drive(EVIL, metadata={"owner": EVIL})
     visitor = Visitor(found, "ana")
     link = found.inbox.link(EVIL, "c1")
+    key = key_of(EVIL, ("c1",))
     pages = []
-    for path in ("/", f"/loop?id={quote(EVIL)}", f"/link/{link}"):
+    for path in (
+        "/",
+        f"/?call={key}&do=edit",
+        f"/group?of={key}",
+        "/loops",
+        f"/loop?id={quote(EVIL)}",
+        f"/link/{link}",
+    ):
         assert visitor.open(path) == 200
         pages.append(visitor.text)
-    assert visitor.open(f"/loop?id={quote(EVIL)}") == 200
-    assert visitor.send("deny", reason=EVIL).status_code == 303
+    assert visitor.decide("deny", key, reason=EVIL).status_code == 303
+    pages.append(visitor.text)
     found.drive(EVIL)
     visitor.open(f"/loop?id={quote(EVIL)}")
     for text in [*pages, visitor.text]:
@@ -301,12 +569,12 @@ def test_a_loop_may_have_any_id(tmp_path: Path, loop_id: str) -> None:
     found.drive(loop_id)
     visitor = Visitor(found)
     visitor.open("/")
-    (link, *_) = re.findall(r'href="(/loop[^"]*)"', visitor.text)
-    assert visitor.open(html.unescape(link)) == 200
+    (link, *_) = re.findall(r'href="(/loop\?[^"]*)"', visitor.text)
     answer = visitor.send("approve")
     assert answer.status_code == 303
     assert "set-cookie" not in answer.headers
     assert visitor.open(answer.headers["location"]) == 200
+    assert visitor.open(html.unescape(link)) == 200
     assert kinds(visitor, loop_id) == [("approve", "ana", None)]
 
 
@@ -334,21 +602,43 @@ def test_every_response_is_protected(filled: Visitor) -> None:
 # --- links -----------------------------------------------------------------------------------------------------------
 
 
+def number(text: str) -> str:
+    """The number that a person at a link types."""
+    return str(re.findall(r"Type (\d\d) to decide", text)[0])
+
+
 def test_a_link_leads_to_a_page_that_asks(filled: Visitor) -> None:
-    """Nobody has to be logged in; it works once, and only for what it allows."""
+    """A person need not be logged in; it works once, and only for what it allows."""
     filled.http.headers.pop("x-user")
     link = filled.desk.inbox.link("loop", "c1", ("approve", "deny"), base_url="/").removeprefix("/")
     assert filled.open(f"/{link}") == 200
-    assert 'value="approve"' in filled.text
-    assert 'value="answer"' not in filled.text
+    assert filled.has("approve")
+    assert not filled.has("answer")
     page = filled.text
-    assert filled.send("approve", digest="0" * 64).status_code == 200
+    assert filled.send("approve", digest="0" * 64, number=number(page)).status_code == 200
     assert kinds(filled) == [("approve", None, None)]
     assert filled.open(f"/{link}") == 410
     assert "is already decided (approve at " in filled.text
     filled.text = page
-    assert filled.send("deny").status_code == 410
+    assert filled.send("deny", number=number(page)).status_code == 410
     assert kinds(filled) == [("approve", None, None)]
+
+
+@pytest.mark.parametrize("typed", ["", "1", "100"])
+def test_a_link_asks_for_a_number_that_no_mail_scanner_types(filled: Visitor, typed: str) -> None:
+    """422 without it, with what was typed; the link is not spent. A person who is logged in is not asked."""
+    link = filled.desk.inbox.link("loop", "c1")
+    named = Visitor(filled.desk)
+    filled.http.headers.pop("x-user")
+    filled.open(f"/link/{link}", do="deny")
+    answer = filled.follow(filled.send("deny", number=typed, reason="too much"))
+    assert answer.status_code == 422
+    assert 'value="too much"' in filled.text
+    assert kinds(filled) == []
+    named.open(f"/link/{link}")
+    assert "to decide" not in named.bare.replace("You can decide", "")
+    assert named.send("deny", reason="too much").status_code == 200
+    assert kinds(filled) == [("deny", "ana", "too much")]
 
 
 def unread() -> Iterator[bytes]:
@@ -387,6 +677,30 @@ def test_the_form_of_a_link_is_guarded_too(filled: Visitor) -> None:
     assert kinds(filled) == []
     filled.site = "same-origin"
     assert filled.send("approve").status_code == 200
+
+
+# --- previews --------------------------------------------------------------------------------------------------------
+
+
+def test_a_preview_is_shown_wherever_a_call_is_decided(tmp_path: Path) -> None:
+    """The lines of a diff are marked, and none is markup."""
+    diff = "--- a.txt\n+++ a.txt\n@@ -1,2 +1 @@\n-<b>old</b>\n+new\n--- a comment\n"
+    found = previewed(lambda _: diff, tmp_path)
+    visitor = Visitor(found)
+    for path in ("/", f"/link/{found.inbox.link('loop', 'c1')}"):
+        visitor.open(path)
+        assert "Not what runs" in visitor.text
+        assert '<span class="del">-&lt;b&gt;old&lt;/b&gt;\n</span><span class="add">+new\n</span>' in visitor.text
+        assert '<span class="hunk">---' in visitor.text
+        assert '<span class="del">---' in visitor.text  # a removed line, which begins like the name of a file
+
+
+def test_a_long_preview_is_whole(tmp_path: Path) -> None:
+    """And the input stands below it, whole, too."""
+    visitor = Visitor(previewed(lambda given: "x" * 5000 + given["text"], tmp_path))
+    visitor.open("/")
+    assert "xxxnew" in visitor.text
+    assert visitor.text.index("xxxnew") < visitor.text.index('class="input"')
 
 
 # --- forms -----------------------------------------------------------------------------------------------------------
@@ -461,56 +775,3 @@ def test_each_kind_of_field_is_read_as_its_schema_says() -> None:
         "note": "",
     }
     assert typed_input(fields, {"field.2": ""}) == {"to": "5", "note": "x"}
-
-
-def test_an_uncertain_call_is_run_again(tmp_path: Path) -> None:
-    """It says that it may have had its effects, and takes no approval."""
-    found = desk("memory", tmp_path)
-    runs: list[str] = []
-
-    @tool
-    def pay(to: str, euros: int) -> str:
-        """Pay."""
-        runs.append(to)
-        if len(runs) == 1:
-            raise KeyboardInterrupt
-        return "paid"
-
-    script = ScriptedProvider([reply(calls=[call("pay", {"to": "ana", "euros": 5})]), reply("Paid")])
-    with (
-        ToolLoopHandle.open(found.store, "loop", script, tools=[pay], params=PARAMS) as handle,
-        pytest.raises(KeyboardInterrupt),
-    ):
-        handle.run()
-    visitor = Visitor(found)
-    visitor.open("/loop", id="loop")
-    assert "may already have had effects" in visitor.text
-    assert 'value="approve"' not in visitor.text
-    assert visitor.send("rerun").status_code == 303
-    with ToolLoopHandle.open(found.store, "loop", script, tools=[pay]) as handle:
-        assert handle.run().text == "Paid"
-    assert runs == ["ana", "ana"]
-
-
-# --- previews --------------------------------------------------------------------------------------------------------
-
-
-def test_a_preview_is_shown_wherever_a_call_is_decided(tmp_path: Path) -> None:
-    """The lines of a diff are marked, and none is markup."""
-    diff = "--- a.txt\n+++ a.txt\n@@ -1,2 +1 @@\n-<b>old</b>\n+new\n--- a comment\n"
-    found = previewed(lambda _: diff, tmp_path)
-    visitor = Visitor(found)
-    for path in ("/", "/loop?id=loop", f"/link/{found.inbox.link('loop', 'c1')}"):
-        visitor.open(path)
-        assert '<span class="removed">-&lt;b&gt;old&lt;/b&gt;\n</span><span class="added">+new\n</span>' in visitor.text
-        assert '<span class="file">--- a.txt\n' in visitor.text
-        assert '<span class="removed">--- a comment\n' in visitor.text
-
-
-def test_a_long_preview_is_whole_on_the_page_of_the_loop(tmp_path: Path) -> None:
-    """The first page has a part of it, and does not approve the call."""
-    visitor = Visitor(previewed(lambda given: "x" * 5000 + given["text"], tmp_path))
-    visitor.open("/")
-    assert 'value="approve"' not in visitor.text
-    visitor.open("/loop", id="loop")
-    assert "xxxnew" in visitor.text

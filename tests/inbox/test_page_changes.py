@@ -17,7 +17,7 @@ from starlette.testclient import TestClient
 from tests.inbox.support import Desk, desk
 from toolloop import Answer, Approve, Ask, Deny, Rerun, ToolLoopHandle, tool
 from toolloop.inbox import inbox_app
-from toolloop.inbox.page.keys import from_key, key_of
+from toolloop.inbox.page.shown.keys import from_key, key_of
 from toolloop.testing import ScriptedProvider, call, reply
 
 PARTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12) | st.sampled_from([".", "..", ".2E"])

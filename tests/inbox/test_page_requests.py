@@ -20,7 +20,7 @@ from tests.inbox.support import desk
 from tests.inbox.visitor import FORM, HIDDEN, Visitor
 from toolloop import Person
 from toolloop.inbox import inbox_app
-from toolloop.inbox.page.keys import key_of
+from toolloop.inbox.page.shown.keys import key_of
 
 DECIDE = ("/decide", "/say", "/stop", "/retry")
 

@@ -25,7 +25,7 @@ from tests.inbox.browser import CHROMIUM, chromium
 from tests.inbox.inputs import INPUTS, inputs, some_neighbours
 from tests.inbox.reader import Hidden, Number, exact, meaning, read
 from tests.inbox.value_page import page_of
-from toolloop.inbox.page.values import LONGEST, MOST_LINES, MOST_VALUES, shown_input
+from toolloop.inbox.page.shown.values import LONGEST, MOST_LINES, MOST_VALUES, shown_input
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium: apt-get install chromium")
 WIDTHS = (1280, 390, 320)

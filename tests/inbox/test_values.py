@@ -15,8 +15,8 @@ from hypothesis import assume, given, strategies as st
 from tests.effort import examples
 from tests.inbox.inputs import INPUTS, inputs, neighbours, texts
 from tests.inbox.reader import Hidden, exact, meaning, rows_of
-from toolloop.inbox.page.characters import ShownText, shown_text
-from toolloop.inbox.page.values import LONGEST, MOST_LINES, MOST_VALUES, shown_input
+from toolloop.inbox.page.shown.characters import ShownText, shown_text
+from toolloop.inbox.page.shown.values import LONGEST, MOST_LINES, MOST_VALUES, shown_input
 
 MARKDOWN = {"properties": {"body": {"anyOf": [{"type": "null"}, {"$ref": "#/$defs/Body"}]}}}
 MARKDOWN["$defs"] = {"Body": {"type": "string", "format": "markdown"}}  # type: ignore[dict-item]

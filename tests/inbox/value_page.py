@@ -7,7 +7,7 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 import toolloop.inbox.page
-from toolloop.inbox.page.values import ShownInput
+from toolloop.inbox.page.shown.values import ShownInput
 
 _STATIC = Path(toolloop.inbox.page.__file__).with_name("static")
 _TOKENS = """

@@ -14,7 +14,8 @@ from starlette.testclient import TestClient
 from tests.inbox.support import Desk
 from toolloop.inbox import inbox_app
 
-FORM = re.compile(r'<form method="post" action="(?P<action>[^"]*)">(?P<body>.*?)</form>', re.DOTALL)
+FORM = re.compile(r'<form (?P<head>[^>]*method="post"[^>]*)>(?P<body>.*?)</form>', re.DOTALL)
+ACTION = re.compile(r'action="([^"]*)"')
 HIDDEN = re.compile(r'<input type="hidden" name="(?P<name>[^"]*)" value="(?P<value>[^"]*)">')
 
 
@@ -34,18 +35,46 @@ class Visitor:
         app = Starlette(routes=[Mount(self.base, page)]) if self.base else page
         self.http = TestClient(app, headers={"x-user": self.by}, raise_server_exceptions=False)
 
+    @property
+    def bare(self) -> str:
+        """The text of the page, without tags."""
+        spaced = re.sub(r"</?(?:dt|dd|p|li|td|th|div|h\d|form|label|section|option)\b[^>]*>", " ", self.text)
+        return html.unescape(re.sub(r"\s+", " ", re.sub(r"<[^>]*>", "", spaced)))
+
     def open(self, path: str, **query: str) -> int:
         answer = self.http.get(self.base + path, params=query or None)
         self.text = answer.text
         return answer.status_code
 
-    def send(self, kind: str, call_id: str | None = None, /, **typed: str) -> Any:
-        """Press a button: the first that is called so, of a call or of any."""
-        parts = [f'name="kind" value="{kind}"', "" if call_id is None else f'name="call" value="{call_id}"']
-        form = next(found for found in FORM.finditer(self.text) if all(part in found["body"] for part in parts))
-        return self.post(form, **{"kind": kind} | typed)
+    def form(self, kind: str) -> re.Match[str]:
+        """Return the first form with a button that is called so."""
+        button = f'name="kind" value="{kind}"'
+        outside = f'form="group" {button}' in self.text  # the bar of a group stands behind its form
+        parts = 'id="group"' if outside else button
+        return next(found for found in FORM.finditer(self.text) if parts in found["head"] + found["body"])
 
-    def post(self, form: re.Match[str], **typed: str) -> Any:
+    def has(self, kind: str) -> bool:
+        """Return whether the page has such a button."""
+        return f'name="kind" value="{kind}"' in self.text
+
+    def send(self, kind: str, /, **typed: Any) -> Any:
+        """Press a button, and stay on the page."""
+        return self.post(self.form(kind), **{"kind": kind} | typed)
+
+    def decide(self, kind: str, call: str, /, **typed: Any) -> Any:
+        """Open a call (a key, such as `loop..c1`), press a button of it, and open the page that follows."""
+        self.open("/", call=call, **({"do": kind} if kind != "approve" else {}))
+        return self.follow(self.send(kind, **typed))
+
+    def follow(self, answer: Any) -> Any:
+        """Open the page to which an answer leads."""
+        self.text = answer.text
+        if answer.status_code == 303:
+            self.text = self.http.get(answer.headers["location"]).text
+        return answer
+
+    def post(self, form: re.Match[str], **typed: Any) -> Any:
         hidden = {each["name"]: html.unescape(each["value"]) for each in HIDDEN.finditer(form["body"])}
         headers = {"sec-fetch-site": self.site}
-        return self.http.post(form["action"], data=hidden | typed, headers=headers, follow_redirects=False)
+        (action,) = ACTION.findall(form["head"])
+        return self.http.post(action, data=hidden | typed, headers=headers, follow_redirects=False)

@@ -21,6 +21,7 @@ from tests.processes.fork_server import Child, ForkServer
 from tests.processes.programs import ONCE, PARAMS, TOOLS, store_of
 from toolloop import Answer, Approve, Inbox, LoopConfig, ToolLoopHandle
 from toolloop.inbox import InboxCall
+from toolloop.inbox.page.shown.keys import key_of
 from toolloop.machine.values.calls import Decision
 from toolloop.stores import Store
 from toolloop.testing import ScriptedProvider
@@ -157,9 +158,9 @@ def decide_by_inbox(site: Site, call: InboxCall) -> None:
 
 def decide_in_browser(site: Site, call: InboxCall) -> None:
     with (visitor := Visitor(Desk(site.store, now=time.time()))).http:
-        assert visitor.open("/loop", id=call.loop_id) == 200
+        key = key_of(call.loop_id, call.path)
         is_lost = call.why == "uncertain"
-        sent = visitor.send("answer", call.id, content="it happened") if is_lost else visitor.send("approve", call.id)
+        sent = visitor.decide("answer", key, content="it happened") if is_lost else visitor.decide("approve", key)
         assert sent.status_code == 303
 
 

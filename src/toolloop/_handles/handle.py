@@ -18,14 +18,14 @@ from toolloop._handles.turns import Driving, Turns
 from toolloop._interface.calls import pending_calls
 from toolloop._interface.config import DEFAULT_CONFIG, LoopConfig
 from toolloop._interface.decisions import name_of, said_texts, to_seconds
-from toolloop._interface.grants import Grants, given_grant, has_expired
+from toolloop._interface.grants import Grants, standing_grants
 from toolloop._interface.loop_view import LoopView, view_of
 from toolloop._interface.results import ToolLoopResult, Turn, Yielded
 from toolloop._interface.shown import bound
 from toolloop._interface.standing import Standing
 from toolloop._usage import IterationUsage, Usage
 from toolloop.errors import CallerError, Conflict
-from toolloop.machine.queries import LoopStatus, everywhere, next_deadline, status_of
+from toolloop.machine.queries import LoopStatus, next_deadline, status_of
 from toolloop.machine.record.state import State
 from toolloop.machine.values.calls import Command, Decision
 from toolloop.machine.values.jsontext import JSON, a_type
@@ -204,10 +204,7 @@ class HandleBase(Generic[ProviderOrClient]):
     @property
     def grants(self) -> Grants:
         """The standing grants: calls that they cover run without approval. `grants.revoke(...)` revokes one."""
-        state, now = self.state, self._journal.now()
-        given = ((path, grant) for path, loop in everywhere(state) for grant in loop.grants)
-        standing = ((path, grant) for path, grant in given if grant.uses != 0 and not has_expired(grant, now))
-        return Grants([given_grant(path, grant) for path, grant in standing], self._issuer.revoke)
+        return Grants(standing_grants(self.state, self._journal.now()), self._issuer.revoke)
 
     def messages_mut(self) -> list[JSON]:
         """Return the closed history as a list to edit in place: the same list until the next command or `next_turn()`.

@@ -9,6 +9,8 @@ from typing import Any, overload
 from attrs import field, frozen
 
 from toolloop._public import set_module
+from toolloop.machine.queries import everywhere
+from toolloop.machine.record.state import State
 from toolloop.machine.values.calls import StandingGrant
 from toolloop.machine.values.jsontext import JSON, decode
 from toolloop.machine.values.names import Person
@@ -67,6 +69,12 @@ def given_grant(path: tuple[str, ...], grant: StandingGrant) -> GivenGrant:
         call_id=grant.call_id,
         path=path,
     )
+
+
+def standing_grants(state: State, now: float) -> list[GivenGrant]:
+    """Return the grants of a tree of loops that may still approve calls."""
+    given = [(path, grant) for path, loop in everywhere(state) for grant in loop.grants]
+    return [given_grant(path, grant) for path, grant in given if grant.uses != 0 and not has_expired(grant, now)]
 
 
 @set_module("toolloop.types")

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, Literal, overload
 
 from toolloop._drivers.event_loops import in_thread
+from toolloop._interface.grants import GivenGrant
 from toolloop._interface.shown import Shown
 from toolloop._interface.standing import Standing
 from toolloop._public import set_module
@@ -90,6 +91,14 @@ class AsyncInbox:
     async def retry(self, loop_id: str, by: str | Person | None = None) -> None:
         """See `Inbox.retry`."""
         await in_thread(partial(self._inbox.retry, loop_id, by))
+
+    async def grants(self, loop_id: str) -> tuple[GivenGrant, ...]:
+        """See `Inbox.grants`."""
+        return await in_thread(partial(self._inbox.grants, loop_id))
+
+    async def revoke(self, loop_id: str, grant: GivenGrant | str, by: str | Person | None = None) -> None:
+        """See `Inbox.revoke`."""
+        await in_thread(partial(self._inbox.revoke, loop_id, grant, by))
 
     async def link(  # noqa: PLR0913 - what a link is bound to
         self,

@@ -16,6 +16,7 @@ from attrs import evolve
 from toolloop._handles.commands import Commands
 from toolloop._handles.deciding import Decided
 from toolloop._interface.decisions import name_of, said_texts
+from toolloop._interface.grants import GivenGrant, standing_grants
 from toolloop._interface.heads import head_of
 from toolloop._interface.loop_view import view_of
 from toolloop._interface.shown import Named, Shown, bound
@@ -261,6 +262,31 @@ class Inbox:
         write = partial(self._store.append, loop_id, [], expected_rev=row.rev, head=head, instead_of=row.head)
         with suppress(Conflict):  # a driver was faster
             safely(loop_id, write)
+
+    def grants(self, loop_id: str) -> tuple[GivenGrant, ...]:
+        """Return the standing grants of a loop and of the loops inside its calls.
+
+        Raises:
+            LoopNotFound: the loop does not exist.
+
+        """
+        return tuple(standing_grants(load_state(self._store, loop_id)[0], self._clock()))
+
+    def revoke(self, loop_id: str, grant: GivenGrant | str, by: str | Person | None = None) -> None:
+        """Revoke a standing grant: it approves no further calls. Calls that have started continue.
+
+        Args:
+            loop_id: the loop.
+            grant: a grant of `grants`, or its id.
+            by: the person who revokes it, for the record.
+
+        Raises:
+            LoopNotFound: the loop does not exist.
+            IllegalCommand: the grant is unknown.
+
+        """
+        name, who = grant.id if isinstance(grant, GivenGrant) else grant, name_of(by)
+        self._say(loop_id, lambda state, commands: commands.revoke(state, name, who))
 
     # --- links -------------------------------------------------------------------------------------------------------
 

@@ -139,7 +139,7 @@ class InboxCall:
             missing=(sum(counts) if demands else 1) if needs_approval else 0,
             edited=call.named.get("edited"),
             progress=describe_progress(demands, counts, names) if demands else "",
-            gist=_gist(shown),
+            gist=gist_of(shown),
             size=call.named.get("size", len(call.input_text)),
             since=None if since is None else datetime.fromtimestamp(since, UTC),
             asked=call.named.get("asked"),
@@ -191,7 +191,7 @@ def _since(loop: StoredLoop, call: PendingCall) -> float | None:
     return next((each.named.get("since") for each in loop.pending if each.digest == call.digest), None)
 
 
-def _gist(fields: Mapping[str, JSON]) -> str:
+def gist_of(fields: Mapping[str, JSON]) -> str:
     """Return the values of an input in one line: the first line of a text, and the length of a list or an object."""
     parts: list[str] = []
     for value in fields.values():

@@ -86,10 +86,11 @@ def _said(before: State, after: State, event: ev.Event, key: SecretKey) -> Itera
                 if isinstance(result, DecisionRecord):
                     yield _decision(before, (*event.path, call_id), result, at, key, by_policy=True)
         case _:
-            yield from _command(before, event, at)
+            yield from command_of(before, event, at)
 
 
-def _command(before: State, event: ev.Event, at: datetime) -> Iterator[TrailEntry]:
+def command_of(before: State, event: ev.Event, at: datetime) -> Iterator[TrailEntry]:
+    """Yield the command that an event records, if it does."""
     match event:
         case ev.Stopped():
             yield TrailEntry("stop", at, event.by, event.reason, via=event.via)

@@ -31,6 +31,7 @@ from toolloop.inbox.asynchronous import AsyncInbox
 from toolloop.inbox.page.addresses import for_hosts, with_checked_prefix
 from toolloop.inbox.page.bodies import form_of
 from toolloop.inbox.page.changes import Changes
+from toolloop.inbox.page.deciding import Deciding
 from toolloop.inbox.page.forms import BadForm
 from toolloop.inbox.page.people import People, UnknownPersonError, Who
 from toolloop.inbox.page.rendering import rendered
@@ -82,7 +83,7 @@ def inbox_app(  # noqa: PLR0913 - what an application decides
             Give them if `who` names people by something else than a cookie or a header, such as by their address:
             otherwise a page of another site can decide, by a name that leads to this server (DNS rebinding).
         secret: the key that signs links and forms; None means the key that the store keeps.
-        refresh: the shortest interval between two reads of the store, in seconds. All open pages share a read.
+        refresh: the poll interval of the store for an open page, in seconds.
         clock: seconds since the epoch.
 
     Raises:
@@ -95,19 +96,24 @@ def inbox_app(  # noqa: PLR0913 - what an application decides
     if isinstance(hosts, str):
         raise TypeError(f"hosts: expected a collection of host names, got {hosts!r}")
     views = Views(
-        store, inbox, People(who), FormTokens(secret or store.secret(), clock), Changes(store, clock, refresh)
+        store, inbox, People(who), FormTokens(secret or store.secret(), clock), Changes(store, clock, refresh), clock
     )
+    forms = Deciding(views)
     app = Starlette(
         routes=[
             Route("/", views.home),
-            Route("/loop", views.loop),
             Route("/changes", views.changes_since),
-            Route("/decide", views.decide, methods=["POST"]),
-            Route("/stop", views.stop, methods=["POST"]),
-            Route("/say", views.say, methods=["POST"]),
-            Route("/retry", views.retry, methods=["POST"]),
+            Route("/loops", views.loops),
+            Route("/loop", views.loop),
+            Route("/group", views.group),
+            Route("/group", forms.decide_group, methods=["POST"]),
+            Route("/decide", forms.decide, methods=["POST"]),
+            Route("/stop", forms.stop, methods=["POST"]),
+            Route("/say", forms.say, methods=["POST"]),
+            Route("/retry", forms.retry, methods=["POST"]),
+            Route("/revoke", forms.revoke, methods=["POST"]),
             Route("/link/{token}", views.link),
-            Route("/link/{token}", views.redeem, methods=["POST"]),
+            Route("/link/{token}", forms.redeem, methods=["POST"]),
             Mount("/static", StaticFiles(directory=_STATIC)),
         ],
         exception_handlers={
@@ -122,7 +128,7 @@ def inbox_app(  # noqa: PLR0913 - what an application decides
 def _page(status: int, title: str) -> Callable[[Request, Exception], Awaitable[Response]]:
     async def page(request: Request, error: Exception) -> Response:
         back = form_of(request).get("loop") if status == _CONFLICT else None
-        return rendered(request, "message.html", status=status, by=None, title=title, text=str(error), back=back)
+        return rendered(request, "message.html", status=status, title=title, message=str(error), back=back)
 
     return page
 
@@ -131,6 +137,6 @@ async def _refused(request: Request, error: Any) -> Response:
     status, title, text = error.status_code, "Refused", error.detail
     if status == HTTPStatus.NOT_FOUND:
         title, text = "Not found", "This page does not exist."
-    page = rendered(request, "message.html", status=status, by=None, title=title, text=text, back=None)
+    page = rendered(request, "message.html", status=status, title=title, message=text, back=None)
     page.headers.update(error.headers or {})
     return page

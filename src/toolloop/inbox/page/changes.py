@@ -39,16 +39,15 @@ from toolloop._drivers.event_loops import in_thread
 from toolloop._journal.store_access import safely
 from toolloop.errors import LoopNotFound
 from toolloop.inbox.items import InboxCall, TrailEntry
-from toolloop.inbox.listing import CallFilter, InboxPage
-from toolloop.inbox.page.keys import from_key, key_of
+from toolloop.inbox.page.shown.keys import from_key, key_of
 from toolloop.inbox.trail import read_trail
 from toolloop.stores.pending import PendingCall
 from toolloop.stores.protocol import Store, StoredLoop
 
-CALLS = 50  # calls on a page of the queue
 LOOPS = 30  # loops on the first page
 _ALL = 2**62
 _STATES = {"approve": "approved", "deny": "denied", "answer": "answered", "rerun": "rerun", "expired": "expired"}
+Fits = Callable[[StoredLoop, PendingCall], bool]
 CallId = tuple[str, tuple[str, ...]]
 State = dict[str, Any]
 
@@ -95,8 +94,13 @@ class Changes:
         """Return the version of the queue, or of a loop. Read it before the rows, so that it is never newer."""
         return (await self._snapshot(loop_id)).version
 
-    async def since(self, version: str | None, query: Mapping[str, str]) -> dict[str, Any] | None:
+    async def since(self, version: str | None, query: Mapping[str, str], fits: Fits) -> dict[str, Any] | None:
         """Return the answer to a page with this version and these parameters; None if nothing changed.
+
+        Args:
+            version: the version that the page has.
+            query: the parameters.
+            fits: returns whether the page would show a waiting call, if it was made now.
 
         Raises:
             ValueError: a parameter is invalid.
@@ -114,15 +118,8 @@ class Changes:
             key: _waiting(*waiting[call], now) if call in waiting else snapshot.settled[call]
             for key, call in shown.items()
         }
-        there = InboxPage(
-            snapshot.loops,
-            now,
-            CallFilter(query.get("tool"), query.get("why"), query.get("q")),
-            sort="age" if query.get("sort") == "age" else "deadline",
-            limit=CALLS if loop_id is None else _ALL,
-            cursor=query.get("after"),
-        )
-        new = sum(key_of(call.loop_id, call.path) not in shown for call in there)
+        open_ = {call: rows for call, rows in waiting.items() if rows[1].expires_at is None or rows[1].expires_at > now}
+        new = sum(key_of(*call) not in shown and fits(*rows) for call, rows in open_.items())
         return {"v": snapshot.version, "calls": states, "new": new, "now": now}
 
     async def _snapshot(self, loop_id: str | None) -> Snapshot:

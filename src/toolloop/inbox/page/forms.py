@@ -16,7 +16,16 @@ _ABSENT = ""
 
 
 class BadForm(ValueError):
-    """The submitted form does not contain a valid input."""
+    """The submitted form is incomplete."""
+
+
+class BadInput(BadForm):
+    """The submitted form does not contain a valid input. `problems`: the number of each wrong field, and why."""
+
+    def __init__(self, problems: dict[int, str]) -> None:
+        """Keep the problems."""
+        super().__init__("; ".join(problems.values()))
+        self.problems: dict[int, str] = problems
 
 
 @frozen
@@ -88,21 +97,21 @@ def typed_input(fields: list[FormField], typed: Mapping[str, str]) -> dict[str, 
             ends in them.
 
     Raises:
-        BadForm: the input is invalid; the message names the fields.
+        BadInput: the input is invalid.
 
     """
     result: dict[str, JSON] = {}
-    problems = []
+    problems = {}
     for number, each in enumerate(fields, 1):
         try:
             is_given, value = each.typed(typed.get(f"field.{number}", each.text))
         except BadForm as error:
-            problems.append(str(error))
+            problems[number] = str(error)
             continue
         if is_given:
             result[each.name] = value
     if problems:
-        raise BadForm("; ".join(problems))
+        raise BadInput(problems)
     return result
 
 

@@ -1,31 +1,97 @@
-"""The pages and forms: show data from the inbox, and apply submitted forms to it."""
+"""The pages: read the store through the inbox, and render what one person sees."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
-from urllib.parse import quote, unquote
+from hashlib import sha256
+from typing import Any, Literal
+from urllib.parse import quote, urlencode
 
-from attrs import frozen
+from attrs import evolve, field, frozen
 from starlette.requests import Request
-from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.responses import JSONResponse, Response
 
 from toolloop._drivers.event_loops import in_thread
-from toolloop._interface.loop_view import PendingView
-from toolloop.errors import InvalidEdit
+from toolloop._interface.grants import standing_grants
+from toolloop._interface.loop_view import view_of
+from toolloop._journal.store_access import load_state, safely
+from toolloop.errors import LoopNotFound, UnknownCall
 from toolloop.inbox.asynchronous import AsyncInbox
-from toolloop.inbox.items import ShownLoop
-from toolloop.inbox.page.bodies import check_values, read_form
-from toolloop.inbox.page.changes import CALLS, LOOPS, Changes
-from toolloop.inbox.page.forms import BadForm, form_fields, line_ends, typed_input
+from toolloop.inbox.items import InboxCall
+from toolloop.inbox.listing import CallFilter, InboxPage
+from toolloop.inbox.page.changes import LOOPS, Changes
+from toolloop.inbox.page.forms import BadForm
 from toolloop.inbox.page.people import People
 from toolloop.inbox.page.rendering import rendered
 from toolloop.inbox.page.security import FormTokens
-from toolloop.inbox.transcript import parts_of
-from toolloop.machine.values.calls import Answer, Approve, Decision, Deny, Rerun
+from toolloop.inbox.page.shown.cards import Card, card_of, waiting_cards
+from toolloop.inbox.page.shown.keys import key_of
+from toolloop.inbox.page.shown.queue import MOST, Filters, Queue, alike, group_of, group_of_cards, is_for, queue_of
+from toolloop.inbox.story import Story, read_story
 from toolloop.machine.values.names import Person
-from toolloop.stores.protocol import Store
+from toolloop.stores.pending import PendingCall
+from toolloop.stores.protocol import Store, StoredLoop
+
+_ALL = 2**62
+FORMS = ("deny", "answer", "edit", "rerun", "grant")
+
+
+@frozen
+class Place:
+    """Where a call is shown: the addresses of its forms, and the hidden fields that each has.
+
+    Attributes:
+        action: the address that takes the decision.
+        path: the address of the page, without its query. `query`: the parameters that it keeps.
+        number: what a person must type before a decision; empty if nothing.
+
+    """
+
+    action: str
+    path: str
+    query: str
+    fields: Mapping[str, str]
+    number: str = ""
+
+    def at(self, **more: str) -> str:
+        """Return the address of the page with more parameters."""
+        query = "&".join(part for part in (self.query, urlencode(more)) if part)
+        return f"{self.path}?{query}" if query else self.path
+
+
+@frozen
+class Look:
+    """What the queue shows. `key`: the call in focus, else the first. `done`: the call that was just decided."""
+
+    filters: Filters
+    key: str | None
+    done: str | None = None
+
+
+@frozen
+class Problem:
+    """Why a form was refused. `field`: the id of the field to mend."""
+
+    title: str
+    text: str = ""
+    field: str = ""
+
+
+@frozen
+class Refused:
+    """A form that was refused, or that shows something before it is sent: how the page shows it again."""
+
+    status: int = 200
+    do: str = ""
+    problem: Problem | None = None
+    typed: Mapping[str, str] = field(factory=dict)
+    wrongs: Mapping[int, str] = field(factory=dict)
+    change: Any = None
+
+
+NOT_REFUSED = Refused()
 
 
 @frozen
@@ -37,169 +103,249 @@ class Views:
     people: People
     tokens: FormTokens
     changes: Changes
+    clock: Callable[[], float] = time.time
 
-    # --- pages ---
+    # --- the queue ---------------------------------------------------------------------------------------------------
 
     async def home(self, request: Request) -> Response:
-        """Show the waiting calls and the loops."""
-        by = await self.people.require(request)
-        query = request.query_params
+        """Show the queue, and one call."""
+        me, query = await self.people.require(request), request.query_params
+        do = query.get("do", "")
+        again = Refused(do=do if do in FORMS else "")
+        return await self.queue_page(request, me, Look(Filters.of(query), query.get("call"), query.get("done")), again)
+
+    async def queue_page(self, request: Request, me: Person, look: Look, again: Refused = NOT_REFUSED) -> Response:
+        """Return the queue with a call in focus."""
+        filters, key, done = look.filters, look.key, look.done
+        now, base, version = self.clock(), request.scope.get("root_path", ""), await self.changes.version(None)
+        calls = await self.inbox.pending(limit=_ALL)
+        queue = await self._queue(calls, filters, me, now)
+        shown = key or next(iter(queue.order), None)
+        card = None if shown is None else await self.card(shown, me, now)
+        # The line above says nothing where no such call exists: the address was made by hand.
+        told = None if not done else await self._maybe_card(done, me, now)
+        if card is not None and card.why == "external" and not again.do:
+            again = evolve(again, do="answer")
+        before, position, after = _around(queue.order, shown)
+        at = partial(_reader_address, base, filters)
+        place = None
+        if card is not None:
+            is_new = bool(done) or again.status == 409  # noqa: PLR2004 - the call has changed
+            fields = {
+                "csrf": self.token(me, is_new=is_new),
+                "call": card.key,
+                "back": filters.query(),
+                "next": after or "",
+            }
+            fields["digest"] = card.call.digest if card.call is not None else ""
+            place = Place(f"{base}/decide", f"{base}/", filters.query(call=card.key), fields)
+        return rendered(
+            request,
+            "queue.html",
+            status=again.status,
+            page="queue",
+            me=me,
+            now=now,
+            version=version,
+            queue=queue,
+            filters=filters,
+            one=bool(key),
+            focus=bool(key),
+            card=card,
+            alike=_number_alike(calls, shown),
+            place=place,
+            before=at(before),
+            position=position,
+            after=at(after),
+            done=told,
+            do=again.do,
+            problem=again.problem,
+            typed=again.typed,
+            wrongs=again.wrongs,
+            change=again.change,
+        )
+
+    async def _queue(self, calls: InboxPage, filters: Filters, me: Person, now: float) -> Queue:
+        failed = await in_thread(partial(self.store.list, ("failed",), limit=_ALL))
+        chosen = calls
+        if filters.tool or filters.q or filters.sort != "deadline":
+            sort: Literal["deadline", "age"] = "age" if filters.sort == "wait" else "deadline"
+            tool, text = filters.tool or None, filters.q or None
+            chosen = await self.inbox.pending(tool=tool, text=text, sort=sort, limit=_ALL)
+        return queue_of(calls, chosen, failed, filters, (me, now))
+
+    async def order(self, filters: Filters, me: Person) -> tuple[str, ...]:
+        """Return the keys of the calls that the queue would show."""
+        return (await self._queue(await self.inbox.pending(limit=_ALL), filters, me, self.clock())).order
+
+    async def card(self, key: str, me: Person, now: float) -> Card:
+        """Return a call for the page."""
+        return await in_thread(partial(card_of, self.store, key, me, now))
+
+    async def _maybe_card(self, key: str, me: Person, now: float) -> Card | None:
+        try:
+            return await self.card(key, me, now)
+        except (ValueError, LoopNotFound, UnknownCall):
+            return None
+
+    async def group(self, request: Request) -> Response:
+        """Show the calls that are like one, and what came of those that were just decided."""
+        return await self.group_page(request, await self.people.require(request), request.query_params)
+
+    async def group_page(self, request: Request, me: Person, query: Any, problem: Problem | None = None) -> Response:
+        """Return the page of a group. `query`: `of`, a call of it; `one`: in its loop only; `done`: those decided."""
+        now, base, filters = self.clock(), request.scope.get("root_path", ""), Filters.of(query)
         version = await self.changes.version(None)
-        waiting = await self.inbox.pending(limit=CALLS, cursor=query.get("after"))
-        before = query.get("before")
-        loops = await in_thread(partial(self.store.list, limit=LOOPS, before=before))
-        more = loops[-1].cursor if len(loops) == LOOPS else None
-        shown = {"version": version, "waiting": waiting, "loops": loops, "more": more}
-        return rendered(request, "home.html", by=by.name, token=self._token(request, by), **shown)
+        of, one, done = (
+            query.get("of", ""),
+            query.get("one", ""),
+            [*dict.fromkeys(query.get("done", "").split())][:MOST],
+        )
+        calls = group_of(await self.inbox.pending(limit=_ALL), of, in_one_loop=bool(one))[:MOST]
+        cards = [await self.card(key_of(call.loop_id, call.path), me, now) for call in calls]
+        results = [card for key in done if (card := await self._maybe_card(key, me, now)) is not None]
+        if not cards and not results:
+            results = [await self.card(of, me, now)]
+        mine = [card for card in results if card.by == "you"]
+        deadlines = [card.expires_at for card in cards if card.expires_at is not None]
+        here = {"of": of, "one": one}
+        return rendered(
+            request,
+            "group.html",
+            status=422 if problem else 200,
+            me=me,
+            now=now,
+            version=version,
+            filters=filters,
+            group=group_of_cards(cards),
+            results=group_of_cards(results) if results else None,
+            right=len(mine),
+            verb="denied" if mine and mine[0].tag.kind == "no" else "approved",
+            name=(cards or results)[0].name,
+            one=one,
+            deadline=min(deadlines, default=None),
+            fields={"csrf": self.token(me), "back": filters.query(), **here},
+            here=f"{base}/group?{filters.query(**here)}",
+            do=query.get("do", ""),
+            problem=problem,
+        )
+
+    # --- loops -------------------------------------------------------------------------------------------------------
+
+    async def loops(self, request: Request) -> Response:
+        """List the loops, newest first."""
+        me = await self.people.require(request)
+        rows = await in_thread(partial(self.store.list, limit=LOOPS, before=request.query_params.get("before")))
+        more = rows[-1].cursor if len(rows) == LOOPS else None
+        return rendered(request, "loops.html", page="loops", me=me, now=self.clock(), rows=rows, more=more)
 
     async def loop(self, request: Request) -> Response:
-        """Show a loop."""
-        return await self._loop_page(request, _given(request.query_params, "id"), await self.people.require(request))
+        """Show a loop: what waits or failed, then its trail."""
+        loop_id = request.query_params.get("id", "")
+        if not loop_id:
+            raise BadForm("the address has no id of a loop")
+        return await self.loop_page(request, await self.people.require(request), loop_id)
 
-    async def _loop_page(
-        self, request: Request, loop_id: str, by: Person, *, problem: str = "", typed: Mapping[str, str] | None = None
-    ) -> Response:
-        version = await self.changes.version(loop_id)
-        shown = await self.inbox.show(loop_id)
-        entries = await self.inbox.trail(loop_id)
-        decisions = {entry.path[0]: entry for entry in entries if len(entry.path) == 1}
-        waiting = {call["id"] for call in shown["pending"] if len(call["path"]) == 1}
-        conversation = [(part, decisions.get(part.id)) for part in parts_of(shown["messages"])]
+    async def loop_page(self, request: Request, me: Person, loop_id: str, again: Refused = NOT_REFUSED) -> Response:
+        """Return the page of a loop."""
+        now, version = self.clock(), await self.changes.version(loop_id)
+        row, story = await in_thread(partial(self._read, loop_id))
         return rendered(
             request,
             "loop.html",
-            status=422 if problem else 200,
-            by=by.name,
+            status=again.status,
+            me=me,
+            now=now,
             version=version,
-            shown=shown,
-            conversation=[each for each in conversation if each[0].id not in waiting],
-            entries=entries,
-            token=self._token(request, by),
-            problem=problem,
-            typed=typed or {},
+            loop_id=loop_id,
+            metadata=row.metadata,
+            created=row.created,
+            changed=row.head.changed,
+            attempts=row.head.attempts,
+            retry_at=row.head.retry_at,
+            view={**view_of(story.state), "status": row.status},
+            steps=story.steps,
+            waits=(cards := waiting_cards(row, story, me, now)),
+            waiting_paths={card.path for card in cards},
+            grants=standing_grants(story.state, now),
+            fields={"csrf": self.token(me), "loop": quote(loop_id, safe="")},
+            problem=again.problem,
+            typed=again.typed,
         )
 
-    async def changes_since(self, request: Request) -> Response:
-        """Answer an open page that asks what changed. See `changes`."""
-        await self.people.require(request)
-        query = request.query_params
-        answer = await self.changes.since(query.get("since"), query)
-        return Response(status_code=204) if answer is None else JSONResponse(answer)
+    def _read(self, loop_id: str) -> tuple[StoredLoop, Story]:
+        row = safely(loop_id, partial(self.store.head, loop_id))
+        return row, read_story(load_state(self.store, loop_id)[1].entries)
 
-    # --- forms ---
-
-    async def decide(self, request: Request) -> Response:
-        """Decide a call."""
-        by, form = await self._form(request)
-        loop_id, name = _loop(form), _given(form, "call")
-        path = tuple(name.split("/"))
-        self.tokens.check_pause(form.get("csrf"))
-        try:
-            check_values(form)
-            decision = await self._decision(loop_id, path, form, by)
-            await self.inbox.decide(loop_id, {"/".join(path): decision})
-        except (BadForm, InvalidEdit) as error:
-            return await self._loop_page(request, loop_id, by, problem=str(error), typed=form)
-        return _to(request, None if form.get("next") == "home" else loop_id)
-
-    async def _decision(self, loop_id: str, path: tuple[str, ...], form: Mapping[str, str], by: Person) -> Decision:
-        if form.get("kind") != "edit":
-            return _decision(form, by, digest=_given(form, "digest"))
-        typed = {key: text for key, text in form.items() if key.startswith("field.")}
-        call, schema = await self._waiting(loop_id, path)
-        # If the call no longer waits, the error of the inbox names the person who decided.
-        given: Mapping[str, Any] = typed if call is None else typed_input(form_fields(schema, call["input"]), typed)
-        return Approve(given, by=by, digest=_given(form, "digest"))
-
-    async def _waiting(self, loop_id: str, path: tuple[str, ...]) -> tuple[PendingView | None, Any]:
-        shown: ShownLoop = await self.inbox.show(loop_id)
-        call = next((each for each in shown["pending"] if tuple(each["path"]) == path), None)
-        return call, shown["schemas"].get("/".join(path), {})
-
-    async def stop(self, request: Request) -> Response:
-        """End a loop permanently."""
-        by, form = await self._form(request)
-        check_values(form)
-        await self.inbox.stop(_loop(form), str(form.get("reason") or "") or None, by)
-        return _to(request, _loop(form))
-
-    async def say(self, request: Request) -> Response:
-        """Send a message to the model."""
-        by, form = await self._form(request)
-        check_values(form)
-        await self.inbox.say(_loop(form), line_ends(_given(form, "text")), by)
-        return _to(request, _loop(form))
-
-    async def retry(self, request: Request) -> Response:
-        """Retry a failed request."""
-        by, form = await self._form(request)
-        check_values(form)
-        await self.inbox.retry(_loop(form), by)
-        return _to(request, _loop(form))
-
-    # --- links ---
+    # --- links -------------------------------------------------------------------------------------------------------
 
     async def link(self, request: Request) -> Response:
         """Show the call of a link. Opening it decides nothing, because mail programs also open links."""
-        token = request.path_params["token"]
-        call = await self.inbox.linked(token)
-        shown = await self.inbox.show(call.loop_id)
-        whole = next((each for each in shown["pending"] if tuple(each["path"]) == call.path), call)
-        values = {"call": whole, "allow": call.takes, "link": token, "token": self.tokens.of(f"link {token}")}
-        return rendered(request, "link.html", by=None, **values)
+        do = request.query_params.get("do", "")
+        return await self.link_page(request, Refused(do=do if do in FORMS else ""))
 
-    async def redeem(self, request: Request) -> Response:
-        """Decide a call through a link."""
-        token = request.path_params["token"]
-        await self.inbox.linked(token)  # no login is needed here, so the body is read only for a valid link
-        form = await read_form(request)
-        self.tokens.check(request, form.get("csrf"), f"link {token}")
-        check_values(form)
-        decision = _decision(form, await self.people.find(request), digest=None)
-        await self.inbox.redeem(token, decision)
-        text = f"Your decision is stored: {type(decision).__name__.lower()}. You can close this page."
-        return rendered(request, "message.html", by=None, title="Thank you", text=text, back=None)
+    async def link_page(self, request: Request, again: Refused) -> Response:
+        """Return the page of a link."""
+        token, base = request.path_params["token"], request.scope.get("root_path", "")
+        linked, person = await self.inbox.linked(token), await self.people.find(request)
+        card = await self.card(key_of(linked.loop_id, linked.path), person or Person(""), self.clock())
+        card.allow = frozenset(linked.takes)
+        path = f"{base}/link/{token}"
+        fields = {"csrf": self.tokens.of(f"link {token}"), "digest": linked.digest}
+        return rendered(
+            request,
+            "link.html",
+            status=again.status,
+            now=card.now,
+            card=card,
+            place=Place(path, path, "", fields, "" if person else number_of(token)),
+            focus=False,
+            do=again.do,
+            problem=again.problem,
+            typed=again.typed,
+            wrongs={},
+            change=None,
+        )
 
-    # --- forms of a person ---
+    # --- changes -----------------------------------------------------------------------------------------------------
 
-    async def _form(self, request: Request) -> tuple[Person, dict[str, str]]:
-        by, form = await self.people.require(request), await read_form(request)
-        self.tokens.check(request, form.get("csrf"), _subject(by))
-        return by, form
+    async def changes_since(self, request: Request) -> Response:
+        """Answer an open page that asks what changed. See `changes`."""
+        me, query = await self.people.require(request), request.query_params
+        filters = Filters.of(query)
+        wanted = CallFilter(filters.tool or None, None, filters.q or None)
 
-    def _token(self, request: Request, by: Person) -> str:
-        return self.tokens.of(_subject(by), is_new="done" in request.query_params)
+        def fits(loop: StoredLoop, call: PendingCall) -> bool:
+            return wanted.matches(loop, call) and is_for(InboxCall.of(loop, call), me) == (filters.view == "you")
 
+        answer = await self.changes.since(query.get("since"), query, fits)
+        return Response(status_code=204) if answer is None else JSONResponse(answer)
 
-def _subject(by: Person) -> str:
-    return f"person {by.name}"
+    # --- the person --------------------------------------------------------------------------------------------------
 
-
-def _decision(form: Mapping[str, str], by: Person | None, digest: str | None) -> Decision:
-    match form.get("kind"):
-        case "approve":
-            return Approve(by=by, digest=digest)
-        case "deny":
-            return Deny(line_ends(str(form.get("reason") or "")) or "no reason given", by=by, digest=digest)
-        case "answer":
-            return Answer(line_ends(str(form.get("content") or "")), is_error="error" in form, by=by, digest=digest)
-        case "rerun":
-            return Rerun(by=by, digest=digest)
-    raise BadForm("the form has no decision")
-
-
-def _given(form: Mapping[str, Any], name: str) -> str:
-    value = form.get(name)
-    if not isinstance(value, str) or not value:
-        raise BadForm(f"the form has no {name}")
-    return value
+    def token(self, me: Person, *, is_new: bool = False) -> str:
+        """Return the token of the forms of a person. `is_new`: the call in focus has just appeared."""
+        return self.tokens.of(f"person {me.name}", is_new=is_new)
 
 
-def _loop(form: Mapping[str, Any]) -> str:
-    return unquote(_given(form, "loop"))
+def _around(order: tuple[str, ...], key: str | None) -> tuple[str | None, int, str | None]:
+    """Return the key before a call, its position from 1 (0: it is not there), and the key after it."""
+    if key is None or key not in order:
+        return None, 0, next(iter(order), None)
+    at = order.index(key)
+    return (order[at - 1] if at else None), at + 1, (order[at + 1] if at + 1 < len(order) else None)
 
 
-def _to(request: Request, loop_id: str | None) -> Response:
-    """Redirect the browser to the page of a loop, or to the home page."""
-    there = "" if loop_id is None else f"loop?id={quote(loop_id, safe='')}"
-    return RedirectResponse(f"{request.scope.get('root_path', '')}/{there}", 303)
+def _reader_address(base: str, filters: Filters, key: str | None) -> str | None:
+    return None if key is None else f"{base}/?{filters.query(call=key)}"
+
+
+def _number_alike(calls: Any, key: str | None) -> int:
+    """Return how many waiting calls are like this one, with itself."""
+    like = {key_of(call.loop_id, call.path): alike(call) for call in calls}
+    return 0 if key is None or like.get(key) is None else sum(each == like[key] for each in like.values())
+
+
+def number_of(token: str) -> str:
+    """Return the number that the person at a link types. A program that opens the links of a mail does not."""
+    return str(10 + int.from_bytes(sha256(token.encode()).digest()[:4], "big") % 90)

@@ -9,7 +9,7 @@ from itertools import chain
 
 from attrs import evolve, frozen
 
-from toolloop.inbox.page.characters import Piece, ShownText
+from toolloop.inbox.page.shown.characters import Piece, ShownText
 
 MINUS = "\u2212"
 _TRIED = 4_000_000  # pairs of lines; above it, a text that was rewritten is shown as all lines of both

@@ -14,7 +14,7 @@ from typing import Any
 
 from attrs import frozen
 
-from toolloop.inbox.page.characters import (
+from toolloop.inbox.page.shown.characters import (
     CLOSE,
     OPEN,
     Odd,
@@ -27,7 +27,7 @@ from toolloop.inbox.page.characters import (
     shown_line,
     shown_text,
 )
-from toolloop.inbox.page.diffs import MINUS, DiffLine, diff_lines
+from toolloop.inbox.page.shown.diffs import MINUS, DiffLine, diff_lines
 from toolloop.machine.values.jsontext import JSON, encode
 
 __all__ = ["LONGEST", "MOST_LINES", "MOST_VALUES", "Row", "ShownInput", "shown_input", "shown_text"]

@@ -1,0 +1,347 @@
+"""A call as the page shows it: its input, why it waits, and what stands once it is decided."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+from attrs import define, frozen
+
+from toolloop._interface.calls import pending_calls
+from toolloop._interface.heads import accepted_decisions, names_along
+from toolloop._journal.store_access import load_state
+from toolloop.errors import UnknownCall
+from toolloop.inbox.page.shown import words
+from toolloop.inbox.page.shown.keys import from_key, key_of
+from toolloop.inbox.page.shown.values import ShownInput, shown_input
+from toolloop.inbox.story import CallStory, Story, read_story
+from toolloop.machine.values.calls import DecisionRecord, Outcome
+from toolloop.machine.values.demands import Demand
+from toolloop.machine.values.jsontext import JSON, decode
+from toolloop.machine.values.names import Person, name_key
+from toolloop.stores.protocol import Store, StoredLoop
+from toolloop.tools.calls import RecordedDecision, ToolCall
+
+_DONE = {"approve": "approved", "deny": "denied", "answer": "answered", "rerun": "run again"}
+_NEVER_RAN = (Outcome.DENIED, Outcome.ANSWERED, Outcome.EXPIRED, Outcome.NOT_RUN)
+
+
+@frozen
+class Tag:
+    """A few words about the state of a call. `kind`: `go`, `no`, `warn` or empty."""
+
+    kind: str
+    text: str
+
+
+@define(slots=False)
+class Card:
+    """A call as one person sees it.
+
+    Attributes:
+        key: its key in addresses.
+        call: the call while it waits, else None.
+        story: what has happened to it, `whole` to its loop.
+        me: the person who looks, `now` when.
+        allow: the decisions that a link allows; None for a page.
+
+    """
+
+    key: str
+    loop_id: str
+    metadata: Mapping[str, str]
+    call: ToolCall | None
+    story: CallStory
+    whole: Story
+    me: Person
+    now: float
+    allow: frozenset[str] | None = None
+
+    # --- what it is --------------------------------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        """The tool."""
+        return self.story.name
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        """The ids from the outermost call down to this one."""
+        return self.story.path
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The tools of the calls along the path."""
+        if self.call is not None:
+            return names_along(self.whole.state, self.path)
+        above = (self.path[:depth] for depth in range(1, len(self.path)))
+        return (*(self.whole.calls[each].name for each in above if each in self.whole.calls), self.name)
+
+    @property
+    def input_given(self) -> dict[str, JSON]:
+        """The input that runs, as it is."""
+        return self.story.input if self.call is None else self.call.effective_input
+
+    @cached_property
+    def input(self) -> ShownInput:
+        """The input that runs, as the page shows it."""
+        return shown_input(self.input_given, {**self.schema})
+
+    @property
+    def odd(self) -> int:
+        """How many characters of the input are invisible, imitate others or change the direction."""
+        return sum(each.count for each in self.input.odd)
+
+    @cached_property
+    def schema(self) -> Mapping[str, Any]:
+        """The JSON Schema of the tool; empty if it has none."""
+        loop = self.whole.state.at(self.path[:-1])
+        for facts in () if loop is None else loop.setup.tools:
+            if facts.name == self.name and facts.input_schema is not None:
+                found: Mapping[str, Any] = decode(facts.input_schema)
+                return found
+        return {}
+
+    @property
+    def asked(self) -> str:
+        """The request of the user that it belongs to."""
+        return self.whole.last_text("user", before=self.story.made)
+
+    @property
+    def said(self) -> str:
+        """The model's last text before it."""
+        return self.whole.last_text("assistant", self.path[:-1], before=self.story.made)
+
+    @property
+    def prompt(self) -> str:
+        """For a call of a nested loop: what its agent was asked."""
+        return self.whole.last_text("user", self.path[:-1]) if len(self.path) > 1 else ""
+
+    @property
+    def rules(self) -> list[tuple[str | None, str | None]]:
+        """The rules that ask, each with its reason."""
+        if self.call is None:
+            return []
+        found = [(each.rule, each.reason) for each in self.demands if each.rule or each.reason]
+        return found or ([(None, self.call.reason)] if self.call.reason else [])
+
+    @property
+    def tokens(self) -> int:
+        """The tokens of the loop so far."""
+        return self.whole.state.root.total_usage.total_tokens
+
+    @property
+    def since(self) -> float:
+        """When it began to wait."""
+        return self.story.since or self.story.made
+
+    # --- what it waits for -------------------------------------------------------------------------------------------
+
+    @property
+    def is_expired(self) -> bool:
+        """Whether its deadline has passed before it was decided."""
+        if self.call is not None:
+            return self.expires_at is not None and self.expires_at <= self.now
+        return self.story.outcome is Outcome.EXPIRED
+
+    @property
+    def waits(self) -> bool:
+        """Whether it can be decided."""
+        return self.call is not None and not self.is_expired
+
+    @property
+    def expires_at(self) -> float | None:
+        """Its deadline, in seconds since the epoch."""
+        return self.story.expires_at
+
+    @property
+    def why(self) -> str:
+        """Why it waits: `approval`, `external` or `uncertain`; empty if it does not."""
+        return (self.call.why or "") if self.call is not None else ""
+
+    @property
+    def demands(self) -> tuple[Demand, ...]:
+        """What it demands."""
+        return () if self.call is None else self.call.demands
+
+    @property
+    def approvals(self) -> tuple[RecordedDecision, ...]:
+        """The approvals so far, while more are missing."""
+        return () if self.call is None else self.call.approvals
+
+    @property
+    def is_special(self) -> bool:
+        """Whether it needs more than one approval by any person."""
+        return words.is_special(self.demands)
+
+    @property
+    def is_mine(self) -> bool:
+        """Whether an approval by this person counts."""
+        return words.counts_for(self.demands, self.approvals, self.me)
+
+    @property
+    def progress(self) -> tuple[int, int]:
+        """How many approvals it has, and how many it needs."""
+        return words.progress(self.demands, self.approvals)
+
+    @property
+    def takes(self) -> frozenset[str]:
+        """The decisions that the page offers."""
+        if self.call is None or not self.waits:
+            return frozenset()
+        found = {*accepted_decisions(self.call)}
+        if not self.is_mine or self.input.too_long:
+            found -= {"approve", "rerun"}
+        if "approve" in found:
+            found |= {"edit"} if self.is_special else {"edit", "grant"}
+        return frozenset(found) if self.allow is None else self.allow & found
+
+    # --- what stands -------------------------------------------------------------------------------------------------
+
+    @property
+    def decision(self) -> tuple[DecisionRecord, float] | None:
+        """The last decision, and its time."""
+        return self.story.decisions[-1] if self.story.decisions else None
+
+    @property
+    def by(self) -> str:
+        """Who decided it."""
+        if self.decision is None:
+            return ""
+        record = self.decision[0]
+        if record.grant is not None:
+            return f"a grant of {record.by or 'a person'}"
+        if record.rule is not None:
+            return f"rule {record.rule}"
+        if record.by_policy:
+            return "a rule"
+        if name_key(record.by) == name_key(self.me.name):
+            return "you"
+        return record.by or "a person without a name"
+
+    @property
+    def tag(self) -> Tag:
+        """The state in a few words."""
+        if self.is_expired:
+            return Tag("no", "expired")
+        if self.waits:
+            return self._waiting_tag()
+        if self.decision is None:
+            return Tag("", "not decided" if self.story.outcome in (*_NEVER_RAN, None) else "ran without a question")
+        kind = self.decision[0].kind
+        return Tag("no" if kind == "deny" else "go", f"{_DONE[kind]} by {self.by}")
+
+    def _waiting_tag(self) -> Tag:
+        given, need = self.progress
+        if self.why == "uncertain":
+            return Tag("warn", "may have run")
+        if self.why == "external":
+            return Tag("", "needs your answer")
+        if not self.is_special:
+            return Tag("warn", "waits for you")
+        mine = any(name_key(each.by) == name_key(self.me.name) for each in self.approvals)
+        return Tag("", f"{given} of {need}" + (", you" if mine else ""))
+
+    @property
+    def what_runs(self) -> str:
+        """What the input below is: what runs, ran, or did not run."""
+        if self.waits:
+            return self._what_waits()
+        if self.decision is not None and self.decision[0].kind in ("approve", "rerun"):
+            return f"This is what {self.by} approved"
+        return "This did not run"
+
+    def _what_waits(self) -> str:
+        if self.why == "external":
+            return "No tool runs here. The model waits for your answer"
+        if self.why == "uncertain":
+            return "This has started once"
+        if self.input.too_long:
+            return "This is too long to approve here"
+        if not self.is_mine:
+            return f"This runs when {self.still_needed} approves"
+        return "This runs if you approve"
+
+    @property
+    def needs(self) -> str:
+        """What a special demand asks for, and what this person can do about it."""
+        parts = [f"Needs {words.people(each)}." for each in self.demands if words.is_special([each])]
+        for each in self.approvals:
+            who = "You" if name_key(each.by) == name_key(self.me.name) else each.by or "A person without a name"
+            parts.append(f"{who} approved {words.duration(self.now - each.at.timestamp())} ago.")
+        if not self.is_mine:
+            parts.append(words.why_not(self.demands, self.approvals, self.me))
+            parts.append(f"It runs when {self.still_needed} approves.")
+        else:
+            parts.append(words.effect_of_approval(self.demands, self.approvals, self.me))
+        return " ".join(parts)
+
+    @property
+    def waits_for(self) -> str:
+        """Who must approve it, for a person who cannot."""
+        given, need = self.progress
+        return f"Waits for {self.still_needed}, {given} of {need}."
+
+    @property
+    def still_needed(self) -> str:
+        """Which approvals are missing."""
+        return words.still_needed(self.demands, self.approvals)
+
+    @property
+    def what_came(self) -> str:
+        """What came of it, after the tag: "3 s ago. It is running."."""
+        at = self.decision[1] if self.decision is not None else self.story.ended or self.now
+        if self.is_expired:
+            late = self.expires_at or at
+            rest = "It did not run. The model gets a result that says so, and may ask again."
+            return f"{words.duration(self.now - late)} ago. {rest}"
+        return f"{words.duration(self.now - at)} ago. {self.fate}"
+
+    @property
+    def fate(self) -> str:
+        """Whether it runs, ran or never runs."""
+        story = self.story
+        if self.is_expired or story.outcome in _NEVER_RAN:
+            return "It did not run."
+        if story.outcome is not None:
+            took = f" It took {words.duration(story.ended - story.started)}." if story.ended and story.started else ""
+            return f"It ended{' with an error' if story.is_error else ''}.{took}"
+        if self.decision is not None and self.decision[0].kind in ("deny", "answer"):
+            return "It does not run."
+        return "It is running." if story.started is not None else self._start
+
+    @property
+    def _start(self) -> str:
+        others = len(pending_calls(self.whole.state))
+        if not others:
+            return "It starts now."
+        return (
+            f"It starts when {words.count(others, 'other call')} of this loop {'is' if others == 1 else 'are'} decided."
+        )
+
+
+def card_of(store: Store, key: str, me: Person, now: float) -> Card:
+    """Return a call for the page.
+
+    Raises:
+        ValueError: `key` is not a key.
+        LoopNotFound, UnknownCall: the loop or the call does not exist.
+
+    """
+    loop_id, path = from_key(key)
+    row, journal = store.head(loop_id), load_state(store, loop_id)[1]
+    story = read_story(journal.entries)
+    if (found := story.calls.get(path)) is None:
+        raise UnknownCall(f"the loop {loop_id!r} has no call {'/'.join(path)!r}", call="/".join(path), known=())
+    call = next((each for each in pending_calls(story.state) if each.path == path), None)
+    return Card(key, loop_id, row.metadata, call, found, story, me, now)
+
+
+def waiting_cards(row: StoredLoop, story: Story, me: Person, now: float) -> list[Card]:
+    """Return the calls of a loop that wait."""
+    return [
+        Card(key_of(row.loop_id, call.path), row.loop_id, row.metadata, call, story.calls[call.path], story, me, now)
+        for call in pending_calls(story.state)
+        if call.path in story.calls
+    ]

@@ -1,0 +1,165 @@
+"""The story of a loop, read from its journal: what was said, which calls were made, and how each call ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from attrs import define, field
+
+from toolloop.inbox.items import TrailEntry
+from toolloop.inbox.trail import command_of
+from toolloop.inbox.transcript import Part, parts_of
+from toolloop.machine.record import journal_events as ev
+from toolloop.machine.record.loop import Loop, Round, round_of
+from toolloop.machine.record.state import Path, State
+from toolloop.machine.rules.thinking import all_messages
+from toolloop.machine.tree import fold, step
+from toolloop.machine.values.calls import Call, DecisionRecord, Outcome, Status
+from toolloop.machine.values.jsontext import JSON, decode
+from toolloop.stores.codec import decode_event
+from toolloop.stores.protocol import Entry
+
+
+@define
+class Said:
+    """A text of the conversation: `part` as in the transcript, when it was said, and by which person, if known."""
+
+    part: Part
+    at: float
+    by: str | None = None
+
+
+@define
+class CallStory:
+    """A call: who decided what about it, and how it ended.
+
+    Attributes:
+        input: the input that runs, or ran: the proposed one, or an edited one.
+        proposed: the input as the model proposed it, if a person edited it; else None.
+        made: when the model made it. `since`: when it began to wait, `started` and `ended`: when it ran. None: not yet.
+        decisions: the decisions of persons, policies and grants, oldest first, each with its time.
+        outcome: the outcome, once it is settled; `result` is its text, and `is_error` says whether it is an error.
+        steps: the steps of the loop inside it.
+
+    """
+
+    path: Path
+    name: str
+    input: dict[str, JSON]
+    made: float
+    proposed: dict[str, JSON] | None = None
+    since: float | None = None
+    started: float | None = None
+    ended: float | None = None
+    expires_at: float | None = None
+    decisions: list[tuple[DecisionRecord, float]] = field(factory=list)
+    outcome: Outcome | None = None
+    result: str = ""
+    is_error: bool = False
+    steps: list[Step] = field(factory=list)
+
+
+Step = Said | CallStory | TrailEntry
+
+
+@define
+class Story:
+    """The steps of a loop, oldest first, and its calls by path. `state` is the state after all of them."""
+
+    state: State
+    steps: list[Step] = field(factory=list)
+    calls: dict[Path, CallStory] = field(factory=dict)
+
+    def steps_at(self, path: Path) -> list[Step]:
+        """Return the steps of the loop at a path."""
+        return self.calls[path].steps if path in self.calls else self.steps
+
+    def last_text(self, role: str, path: Path = (), before: float | None = None) -> str:
+        """Return the last text that a role has said in a loop, up to a time."""
+        texts = (each for each in reversed(self.steps_at(path)) if isinstance(each, Said) and each.part.kind == "text")
+        fits = (each.part.text for each in texts if each.part.role == role and (before is None or each.at <= before))
+        return next(fits, "")
+
+
+def read_story(entries: Iterable[Entry]) -> Story:
+    """Read the journal of a loop."""
+    first, *rest = entries
+    story = Story(fold([decode_event(first)]))
+    _add_texts(story, (), [decode(text) for text in all_messages(story.state.root)], story.state.root.now)
+    for entry in rest:
+        event = decode_event(entry)
+        before, story.state = story.state, step(story.state, event)
+        _add_event(story, before, event)
+        _add_changes(story, before, max(event.at, event.said_at) or story.state.root.now)
+    return story
+
+
+def _add_event(story: Story, before: State, event: ev.Event) -> None:
+    at = max(event.at, event.said_at) or story.state.root.now
+    match event:
+        case ev.Opened():
+            _add_texts(story, event.path, [decode(text) for text in event.messages], at)
+        case ev.Replied():
+            _add_texts(story, event.path, [{"role": "assistant", "content": event.reply.blocks}], at)
+            for call in event.reply.calls():
+                made = CallStory((*event.path, call.id), call.name, decode(call.input), at)
+                story.calls[made.path] = made
+                story.steps_at(event.path).append(made)
+        case ev.Decided() | ev.Judged():
+            for name, result in event.decisions if isinstance(event, ev.Decided) else event.results:
+                _decide(story, (*event.path, *name.split("/")), result, at)
+        case ev.Started() | ev.Ended():
+            _run(story.calls.get((*event.path, event.call_id)), event, at)
+        case ev.Continued(messages=messages) | ev.FollowedUp(messages=messages) if messages:
+            _add_texts(story, event.path, [decode(text) for text in messages], at, event.by)
+        case _:
+            story.steps.extend(command_of(before, event, datetime.fromtimestamp(at, UTC)))
+
+
+def _run(call: CallStory | None, event: ev.Started | ev.Ended, at: float) -> None:
+    if call is None:
+        return
+    if isinstance(event, ev.Started):  # it has no time of its own
+        call.started = max([at, *(decided for _, decided in call.decisions)])
+    else:
+        call.started, call.ended = (at - event.took if event.took else call.started), at
+
+
+def _add_texts(story: Story, path: Path, messages: list[Mapping[str, Any]], at: float, by: str | None = None) -> None:
+    texts = (part for part in parts_of(messages) if part.kind not in ("call", "result"))
+    story.steps_at(path).extend(Said(part, at, by) for part in texts)
+
+
+def _decide(story: Story, path: Path, record: object, at: float) -> None:
+    if (call := story.calls.get(path)) is None or not isinstance(record, DecisionRecord):
+        return
+    call.decisions.append((record, record.at or at))
+    if record.kind == "approve" and record.content is not None:
+        call.proposed, call.input = call.proposed or call.input, decode(record.content)
+
+
+def _add_changes(story: Story, before: State, at: float) -> None:
+    """Add what an event changed about calls: since when they wait, and how they ended."""
+    for path, loop in story.state.loops.items():
+        for new in _changed(before.at(path), round_of(loop)):
+            if (call := story.calls.get((*path, new.id))) is None:
+                continue
+            call.expires_at = new.expires_at
+            if new.status is Status.WAITING and call.since is None:
+                call.since = at
+            if new.status is Status.WAITING and new.why == "uncertain":
+                call.ended = None
+            if new.result is not None:
+                call.outcome, call.ended = new.result.outcome, call.ended or at
+                call.result, call.is_error = new.result.plain_text, new.result.is_error
+
+
+def _changed(before: Loop | None, now: Round | None) -> Iterator[Call]:
+    """Yield the calls of a round that differ from before."""
+    old = None if before is None else round_of(before)
+    if now is None or now is old:
+        return
+    known = {} if old is None or old.iteration != now.iteration else {call.id: call for call in old.calls}
+    yield from (call for call in now.calls if call is not known.get(call.id))
