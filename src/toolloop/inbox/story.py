@@ -76,11 +76,12 @@ class Story:
         """Return the steps of the loop at a path."""
         return self.calls[path].steps if path in self.calls else self.steps
 
-    def last_text(self, role: str, path: Path = (), before: float | None = None) -> str:
-        """Return the last text that a role has said in a loop, up to a time."""
-        texts = (each for each in reversed(self.steps_at(path)) if isinstance(each, Said) and each.part.kind == "text")
-        fits = (each.part.text for each in texts if each.part.role == role and (before is None or each.at <= before))
-        return next(fits, "")
+    def last_text(self, role: str, path: Path) -> str:
+        """Return the last text that a role said before a call, in the loop of the call."""
+        steps = self.steps_at(path[:-1])
+        before = steps[: next((at for at, each in enumerate(steps) if each is self.calls.get(path)), len(steps))]
+        texts = (each.part for each in reversed(before) if isinstance(each, Said) and each.part.kind == "text")
+        return next((part.text for part in texts if part.role == role), "")
 
 
 def read_story(entries: Iterable[Entry]) -> Story:

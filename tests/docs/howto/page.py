@@ -3,4 +3,4 @@ from starlette.testclient import TestClient
 
 page = TestClient(doc.app)
 assert page.get("/approvals/").status_code == 403
-assert "No calls are waiting" in page.get("/approvals/", headers={"x-user": "ana"}).text
+assert "Nothing waits for you" in page.get("/approvals/", headers={"x-user": "ana"}).text

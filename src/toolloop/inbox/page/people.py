@@ -44,7 +44,7 @@ class People:
             raise
         except Exception as error:
             if not self._has_failed:  # open pages ask each second
-                _log.exception("who() failed: the approval page answers 503")
+                _log.exception("the function of who= failed: the approval page answers 503")
             self._has_failed = True
             raise UnknownPersonError("It is not known who you are, because the login failed. Try again.") from error
         self._has_failed = False

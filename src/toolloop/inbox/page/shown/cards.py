@@ -106,17 +106,17 @@ class Card:
     @property
     def asked(self) -> str:
         """The request of the user that it belongs to."""
-        return self.whole.last_text("user", before=self.story.made)
+        return self.whole.last_text("user", self.path[:1])
 
     @property
     def said(self) -> str:
         """The model's last text before it."""
-        return self.whole.last_text("assistant", self.path[:-1], before=self.story.made)
+        return self.whole.last_text("assistant", self.path)
 
     @property
     def prompt(self) -> str:
         """For a call of a nested loop: what its agent was asked."""
-        return self.whole.last_text("user", self.path[:-1]) if len(self.path) > 1 else ""
+        return self.whole.last_text("user", self.path) if len(self.path) > 1 else ""
 
     @property
     def rules(self) -> list[tuple[str | None, str | None]]:
@@ -271,7 +271,7 @@ class Card:
             who = "You" if name_key(each.by) == name_key(self.me.name) else each.by or "A person without a name"
             parts.append(f"{who} approved {words.duration(self.now - each.at.timestamp())} ago.")
         if not self.is_mine:
-            parts.append(words.why_not(self.demands, self.approvals, self.me))
+            parts += words.why_not(self.demands, self.approvals, self.me)
             parts.append(f"It runs when {self.still_needed} approves.")
         else:
             parts.append(words.effect_of_approval(self.demands, self.approvals, self.me))
@@ -305,7 +305,8 @@ class Card:
         if self.is_expired or story.outcome in _NEVER_RAN:
             return "It did not run."
         if story.outcome is not None:
-            took = f" It took {words.duration(story.ended - story.started)}." if story.ended and story.started else ""
+            lasted = story.ended - story.started if story.ended and story.started else 0.0
+            took = f" It took {words.duration(lasted)}." if lasted >= 1 else ""
             return f"It ended{' with an error' if story.is_error else ''}.{took}"
         if self.decision is not None and self.decision[0].kind in ("deny", "answer"):
             return "It does not run."

@@ -72,16 +72,13 @@ def counts_for(demands: Sequence[Demand], given: Sequence[RecordedDecision], me:
     return any(number and counts(demand, yes) for number, demand in zip(left, demands, strict=True))
 
 
-def why_not(demands: Sequence[Demand], given: Sequence[RecordedDecision], me: Person) -> str:
-    """Return why an approval by this person does not count."""
+def why_not(demands: Sequence[Demand], given: Sequence[RecordedDecision], me: Person) -> list[str]:
+    """Return why an approval by this person does not count; nothing if the person has approved."""
     if name_key(me.name) in {name_key(each.by) for each in given}:
-        return "You have approved this."
-    for demand in demands:
-        if name_key(me.name) in map(name_key, demand.not_by):
-            return "Your approval does not count for this call."
-        if demand.of and not {*demand.of} & {*me.groups}:
-            return f"You are not in {' or '.join(demand.of)}."
-    return "Your approval does not count for this call."
+        return []
+    groups = next((each.of for each in demands if each.of and not {*each.of} & {*me.groups}), ())
+    is_out = any(name_key(me.name) in map(name_key, each.not_by) for each in demands)
+    return [f"You are not in {' or '.join(groups)}." if groups and not is_out else "Your approval does not count here."]
 
 
 def progress(demands: Sequence[Demand], given: Sequence[RecordedDecision]) -> tuple[int, int]:

@@ -24,13 +24,11 @@
   const order = () => rows().flatMap(keysOf);
   const panel = () => $(".bar .panel:not([hidden])");
   const addressOf = (key) => `${base}/?${new URLSearchParams([...new URLSearchParams(document.body.dataset.query), ["call", key]])}`;
-
   function following(by, skip) {
     const keys = order(), at = keys.indexOf(shown());
     for (let to = at + by; keys[to]; to += by) if (!skip || !states.has(keys[to])) return keys[to];
     return null;
   }
-
   function place() { // rows stay where they are; only the mark of the current one moves
     const key = shown(), keys = order(), at = keys.indexOf(key);
     for (const row of rows()) {
@@ -44,7 +42,6 @@
       for (const [name, by] of [["#previous", -1], ["#next", 1], ["#go-on", 1]]) { const link = $(name), to = following(by, name === "#go-on"); if (link) { if (to) link.href = addressOf(to); else link.removeAttribute("href"); } }
     }
   }
-
   function swap(page, focus) {
     reader.replaceChildren(...$("#reader", page).childNodes);
     const done = $("#said").dataset;
@@ -55,7 +52,6 @@
     const at = $("[autofocus]:not(#heading)", reader) || heading();
     if (focus && at) at.focus({ preventScroll: at === heading() });
   }
-
   async function show(key) {
     if (!key || busy) return;
     busy = true;
@@ -66,7 +62,6 @@
       history.replaceState(null, "", addressOf(key));
     } catch { say("The server cannot be reached."); } finally { busy = false; }
   }
-
   const step = (by) => { const key = following(by); if (key) show(key); else say(by > 0 ? "That was the last call of this list." : "This is the first call of this list."); };
 
   // --- a decision ---
@@ -89,7 +84,6 @@
     }
   }
   const isEarly = () => performance.now() - shownAt < ARMED;
-
   async function open(name) {
     let form = $(`.bar #${name}`);
     if (!form) {
@@ -103,7 +97,6 @@
     $(".bar").scrollIntoView({ block: "end" });
     field.focus({ preventScroll: form.offsetHeight < innerHeight / 2 });
   }
-
   function close() {
     const form = panel();
     if (!form || !$(".bar > .moves")) return;
@@ -189,7 +182,6 @@
   const WORDS = { approved: ["go", "approved"], denied: ["no", "denied"], answered: ["go", "answered"], rerun: ["go", "run again"], expired: ["no", "expired"], closed: ["", "closed"], gone: ["", "deleted"] };
   let version = live, changedAt = performance.now(), timer = 0, isLive = true, fresh = 0, offset = Date.now() / 1000 - Number(document.body.dataset.now || Date.now() / 1000);
   const now = () => Date.now() / 1000 - offset; // the server's clock
-
   function mark(key, kind, words, isOver = true) {
     if (states.get(key) === words) return;
     if (isOver) states.set(key, words);
@@ -202,7 +194,6 @@
     title();
   }
   const title = () => { if (!reader || !live) return; const left = order().filter((key) => !states.has(key)).length + fresh, of = document.title.replace(/^\(\d+\) /, ""); document.title = left ? `(${left}) ${of}` : of; };
-
   function markReader(kind, words, rest) {
     const tool = $(".tool", heading()).textContent, where = $("#loop")?.textContent || "";
     say(`${tool} in ${where}: ${words} just now. ${rest}`);
@@ -213,13 +204,11 @@
     bar.replaceChildren(make("div", { className: "moves" }, make("p", { id: "stands" }, make("span", { className: `tag ${kind}`, textContent: words }), ` just now. ${rest} There is nothing left to decide.`), next));
     place();
   }
-
   function settle(key, kind, words, rest = "") {
     if (states.has(key)) return;
     mark(key, kind, words);
     if (key === shown() && !busy && $(".bar > .moves:not(div)")) markReader(kind, words, rest);
   }
-
   function apply(changes) {
     [version, offset] = [changes.v, Date.now() / 1000 - changes.now];
     for (const [key, { state, by, digest, approvals }] of Object.entries(changes.calls)) {
@@ -233,7 +222,6 @@
     if (join) { join.hidden = !fresh && !loop; join.textContent = loop ? "Changed: show" : `${fresh} new: show`; if (!join.hidden && !loop) join.append(make("kbd", { ariaHidden: "true", textContent: "." })); }
     title();
   }
-
   const DOT = () => make("span", { className: isLive ? "dot" : "dot off" });
   const tell = () => line?.replaceChildren(DOT(), isLive ? "Live" : "Offline");
   async function ask() {
@@ -256,7 +244,6 @@
     clearTimeout(timer);
     timer = setTimeout(ask, wait);
   }
-
   async function renew() { // new calls join, and the order changes, only when a person asks for it
     try {
       const page = await read(await fetch(location.href));
@@ -309,7 +296,6 @@
     for (const button of all("[data-many]")) { button.firstChild.textContent = button.dataset.many.replace("{}", some === 1 ? "1 call" : `${some} calls`); button.disabled = !some; }
   }
   document.addEventListener("change", (event) => { if (event.target.closest(".members")) count(); if (event.target.matches(".filters select")) event.target.form.requestSubmit(); });
-
   addEventListener("scroll", look, { passive: true });
   addEventListener("resize", look);
   addEventListener("pageshow", (event) => { if (event.persisted) [busy, shownAt] = [false, performance.now()]; });
