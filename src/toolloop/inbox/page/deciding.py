@@ -110,10 +110,13 @@ class Deciding:
         if not chosen or not all(len(each) == 2 for each in chosen):  # noqa: PLR2004 - a key and a digest
             problem = Problem("Not sent: no call is chosen.", "Choose at least one call.")
             return await self.views.group_page(request, me, form, problem)
+        by_loop: dict[str, dict[str, Decision]] = {}
         for key, digest in chosen:
             loop_id, path = from_key(key)
-            with suppress(CallerError):  # the page reads what stands
-                await self.views.inbox.decide(loop_id, {"/".join(path): decision_of(form, me, digest)})
+            by_loop.setdefault(loop_id, {})["/".join(path)] = decision_of(form, me, digest)
+        for loop_id, decisions in by_loop.items():
+            with suppress(LoopNotFound):  # the page reads what stands
+                await self.views.inbox.decide(loop_id, decisions, each=True)
         query = Filters.of(dict(parse_qsl(str(form.get("back", ""))))).query(
             of=given(form, "of"), one=str(form.get("one", ""))
         )

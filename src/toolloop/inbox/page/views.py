@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from hashlib import sha256
 from typing import Any, Literal
@@ -16,8 +16,6 @@ from starlette.responses import JSONResponse, Response
 from toolloop._drivers.event_loops import in_thread
 from toolloop._interface.grants import standing_grants
 from toolloop._interface.loop_view import view_of
-from toolloop._journal.store_access import load_state, safely
-from toolloop.errors import LoopNotFound, UnknownCall
 from toolloop.inbox.asynchronous import AsyncInbox
 from toolloop.inbox.items import InboxCall
 from toolloop.inbox.listing import CallFilter, InboxPage
@@ -26,10 +24,9 @@ from toolloop.inbox.page.forms import BadForm
 from toolloop.inbox.page.people import People
 from toolloop.inbox.page.rendering import rendered
 from toolloop.inbox.page.security import FormTokens
-from toolloop.inbox.page.shown.cards import Card, card_of, waiting_cards
+from toolloop.inbox.page.shown.cards import Card, card_of, cards_of, read_loop, waiting_cards
 from toolloop.inbox.page.shown.keys import key_of
 from toolloop.inbox.page.shown.queue import MOST, Filters, Queue, alike, group_of, group_of_cards, is_for, queue_of
-from toolloop.inbox.story import Story, read_story
 from toolloop.machine.values.names import Person
 from toolloop.stores.pending import PendingCall
 from toolloop.stores.protocol import Store, StoredLoop
@@ -123,7 +120,7 @@ class Views:
         shown = key or next(iter(queue.order), None)
         card = None if shown is None else await self.card(shown, me, now)
         # The line above says nothing where no such call exists: the address was made by hand.
-        told = None if not done else await self._maybe_card(done, me, now)
+        told = next(iter(await self._cards([done] if done else [], me, now)), None)
         if card is not None and card.why == "external" and not again.do:
             again = evolve(again, do="answer")
         before, position, after = _around(queue.order, shown)
@@ -182,11 +179,8 @@ class Views:
         """Return a call for the page."""
         return await in_thread(partial(card_of, self.store, key, me, now))
 
-    async def _maybe_card(self, key: str, me: Person, now: float) -> Card | None:
-        try:
-            return await self.card(key, me, now)
-        except (ValueError, LoopNotFound, UnknownCall):
-            return None
+    async def _cards(self, keys: Sequence[str], me: Person, now: float) -> list[Card]:
+        return await in_thread(partial(cards_of, self.store, keys, me, now))
 
     async def group(self, request: Request) -> Response:
         """Show the calls that are like one, and what came of those that were just decided."""
@@ -202,8 +196,8 @@ class Views:
             [*dict.fromkeys(query.get("done", "").split())][:MOST],
         )
         calls = group_of(await self.inbox.pending(limit=_ALL), of, in_one_loop=bool(one))[:MOST]
-        cards = [await self.card(key_of(call.loop_id, call.path), me, now) for call in calls]
-        results = [card for key in done if (card := await self._maybe_card(key, me, now)) is not None]
+        cards = await self._cards([key_of(call.loop_id, call.path) for call in calls], me, now)
+        results = await self._cards(done, me, now)
         if not cards and not results:
             results = [await self.card(of, me, now)]
         mine = [card for card in results if card.by == "you"]
@@ -249,7 +243,7 @@ class Views:
     async def loop_page(self, request: Request, me: Person, loop_id: str, again: Refused = NOT_REFUSED) -> Response:
         """Return the page of a loop."""
         now, version = self.clock(), await self.changes.version(loop_id)
-        row, story = await in_thread(partial(self._read, loop_id))
+        row, story = await in_thread(partial(read_loop, self.store, loop_id))
         return rendered(
             request,
             "loop.html",
@@ -272,10 +266,6 @@ class Views:
             problem=again.problem,
             typed=again.typed,
         )
-
-    def _read(self, loop_id: str) -> tuple[StoredLoop, Story]:
-        row = safely(loop_id, partial(self.store.head, loop_id))
-        return row, read_story(load_state(self.store, loop_id)[1].entries)
 
     # --- links -------------------------------------------------------------------------------------------------------
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import cached_property
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from functools import cached_property, partial
 from typing import Any
 
 from attrs import define, frozen
 
 from toolloop._interface.calls import pending_calls
 from toolloop._interface.heads import accepted_decisions, names_along
-from toolloop._journal.store_access import load_state
-from toolloop.errors import UnknownCall
+from toolloop._journal.store_access import load_state, safely
+from toolloop.errors import LoopNotFound, UnknownCall
 from toolloop.inbox.page.shown import words
 from toolloop.inbox.page.shown.keys import from_key, key_of
 from toolloop.inbox.page.shown.values import ShownInput, shown_input
@@ -322,6 +323,17 @@ class Card:
         )
 
 
+def read_loop(store: Store, loop_id: str) -> tuple[StoredLoop, Story]:
+    """Return the row of a loop, and its story.
+
+    Raises:
+        LoopNotFound: the loop does not exist.
+
+    """
+    row = safely(loop_id, partial(store.head, loop_id))
+    return row, read_story(load_state(store, loop_id)[1].entries)
+
+
 def card_of(store: Store, key: str, me: Person, now: float) -> Card:
     """Return a call for the page.
 
@@ -331,18 +343,29 @@ def card_of(store: Store, key: str, me: Person, now: float) -> Card:
 
     """
     loop_id, path = from_key(key)
-    row, journal = store.head(loop_id), load_state(store, loop_id)[1]
-    story = read_story(journal.entries)
-    if (found := story.calls.get(path)) is None:
-        raise UnknownCall(f"the loop {loop_id!r} has no call {'/'.join(path)!r}", call="/".join(path), known=())
-    call = next((each for each in pending_calls(story.state) if each.path == path), None)
-    return Card(key, loop_id, row.metadata, call, found, story, me, now)
+    return _card(*read_loop(store, loop_id), path, me, now)
+
+
+def cards_of(store: Store, keys: Iterable[str], me: Person, now: float) -> list[Card]:
+    """Return calls for the page, without those that do not exist. Each loop is read once."""
+    read: dict[str, tuple[StoredLoop, Story]] = {}
+    cards: list[Card] = []
+    for key in keys:
+        with suppress(ValueError, LoopNotFound, UnknownCall):
+            loop_id, path = from_key(key)
+            if loop_id not in read:
+                read[loop_id] = read_loop(store, loop_id)
+            cards.append(_card(*read[loop_id], path, me, now))
+    return cards
 
 
 def waiting_cards(row: StoredLoop, story: Story, me: Person, now: float) -> list[Card]:
     """Return the calls of a loop that wait."""
-    return [
-        Card(key_of(row.loop_id, call.path), row.loop_id, row.metadata, call, story.calls[call.path], story, me, now)
-        for call in pending_calls(story.state)
-        if call.path in story.calls
-    ]
+    return [_card(row, story, call.path, me, now) for call in pending_calls(story.state)]
+
+
+def _card(row: StoredLoop, story: Story, path: tuple[str, ...], me: Person, now: float) -> Card:
+    if (found := story.calls.get(path)) is None:
+        raise UnknownCall(f"the loop {row.loop_id!r} has no call {'/'.join(path)!r}", call="/".join(path), known=())
+    call = next((each for each in pending_calls(story.state) if each.path == path), None)
+    return Card(key_of(row.loop_id, path), row.loop_id, row.metadata, call, found, story, me, now)
