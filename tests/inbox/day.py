@@ -97,7 +97,7 @@ def shell(command: str) -> str:
     return command
 
 
-@tool(needs_approval=True)
+@tool(needs_approval=True, diff=("old_string", "new_string"), path="path")
 def edit_file(path: str, old_string: str, new_string: str) -> str:
     """Replace a part of a file."""
     return f"{path}: {len(old_string)} to {len(new_string)}"

@@ -17,6 +17,7 @@ PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobil
 # The name of each picture, the address, and how the browser is.
 PICTURES: dict[str, tuple[str, dict[str, Any]]] = {
     "page": ("/?call=deploy-01..i1", DESK),
+    "page-diff": ("/?call=migrate-handlers-0..c1", DESK),
     "page-edit": ("/?call=deploy-01..i1&do=edit", DESK),
     "page-group": ("/group?of=monthly-refunds..r0&one=1", DESK),
     "page-loop": ("/loop?id=cleanup", DESK),

@@ -562,6 +562,59 @@ def test_markup_is_text_everywhere(tmp_path: Path) -> None:
         assert not re.search(r"\son\w+=", re.sub(r"&[#\w]+;.*?(?=<)", "", text))
 
 
+def test_a_secret_is_on_no_page(tmp_path: Path) -> None:
+    """The call says above its buttons that it is approved unread, and is in no group; an edit keeps the value."""
+    token, ran = "sk-live-0123456789abcdef0123456789abc-9f", list[str]()
+
+    @tool(needs_approval=True, secret=("token",))
+    def pay(to: str, token: str) -> str:
+        """Pay."""
+        ran.append(f"{to} {token}")
+        return "paid"
+
+    found = desk("memory", tmp_path)
+    calls = [call("pay", {"to": to, "token": token}, id=to) for to in ("ana", "bo", "eve")]
+    script = ScriptedProvider([reply(calls=calls), reply("Paid.")])
+    with ToolLoopHandle.open(found.store, "loop", script, tools=[pay], params=PARAMS, clock=found.clock) as handle:
+        handle.run()
+    visitor, link = Visitor(found), found.inbox.link("loop", "ana")
+    for path in ("/", "/?call=loop..ana&do=edit", "/loop?id=loop", f"/link/{link}", "/group?of=loop..ana"):
+        visitor.open(path)
+        assert token not in visitor.text
+    visitor.open("/")
+    assert "alike" not in visitor.bare
+    assert visitor.text.index("you approve it unread") < visitor.text.index('class="bar"')
+    visitor.open("/", call="loop..ana", do="edit")
+    visitor.follow(visitor.send("edit", **{"field.1": "ana maria"}))
+    assert token not in visitor.text
+    visitor.follow(visitor.send("edit", **{"field.1": "ana maria"}))
+    for name in ("bo", "eve"):
+        visitor.decide("approve", f"loop..{name}")
+    with ToolLoopHandle.open(found.store, "loop", script, tools=[pay], clock=found.clock) as handle:
+        handle.run()
+    assert sorted(ran) == [f"{to} {token}" for to in ("ana maria", "bo", "eve")]
+    visitor.open("/loop", id="loop")
+    assert token not in visitor.text
+
+
+def test_two_texts_of_a_tool_are_shown_as_one_diff(tmp_path: Path) -> None:
+    """With all lines of both, where the tool names them."""
+    found = desk("memory", tmp_path)
+
+    @tool(needs_approval=True, diff=("old", "new"), path="file")
+    def edit(file: str, old: str, new: str) -> str:
+        """Edit."""
+        return f"{file} {old} {new}"
+
+    script = ScriptedProvider([reply(calls=[call("edit", {"file": "a", "old": "x\ny", "new": "x\nz"}, id="c1")])])
+    with ToolLoopHandle.open(found.store, "loop", script, tools=[edit], params=PARAMS, clock=found.clock) as handle:
+        handle.run()
+    visitor = Visitor(found)
+    visitor.open("/")
+    assert "both whole, every line, as one diff" in visitor.bare
+    assert visitor.text.count('class="del"') == 1
+
+
 @pytest.mark.parametrize("loop_id", ["../..", "a/b?c#d", " ", "%2e%2e", "ä\r\nset-cookie: x", "\n", "x" * 500])
 def test_a_loop_may_have_any_id(tmp_path: Path, loop_id: str) -> None:
     """It is encoded in each address and form, and no header can be made with it."""

@@ -83,6 +83,7 @@ class InboxCall:
             ago.
         said: the beginning of the text of the reply with the call, likewise; None if the reply has no text.
         usage: the tokens that the loop has used so far, including nested loops.
+        secret: the parameters whose values are hidden in `input`.
 
     """
 
@@ -110,6 +111,7 @@ class InboxCall:
     asked: str | None = field(default=None, eq=False)
     said: str | None = field(default=None, eq=False)
     usage: UsageView | None = field(default=None, eq=False)
+    secret: tuple[str, ...] = field(default=(), eq=False)
 
     @classmethod
     def of(cls, loop: StoredLoop, call: PendingCall) -> InboxCall:
@@ -145,6 +147,7 @@ class InboxCall:
             asked=call.named.get("asked"),
             said=call.named.get("said"),
             usage=call.named.get("usage"),
+            secret=tuple(call.named.get("secret", ())),
         )
 
     @property

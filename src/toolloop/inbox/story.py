@@ -8,6 +8,7 @@ from typing import Any
 
 from attrs import define, field
 
+from toolloop.inbox.hiding import hide_in_messages
 from toolloop.inbox.items import TrailEntry
 from toolloop.inbox.trail import command_of
 from toolloop.inbox.transcript import Part, parts_of
@@ -18,6 +19,7 @@ from toolloop.machine.rules.thinking import all_messages
 from toolloop.machine.tree import fold, step
 from toolloop.machine.values.calls import Call, DecisionRecord, Outcome, Status
 from toolloop.machine.values.jsontext import JSON, decode
+from toolloop.machine.values.secrets import SecretKey, hide_secrets, no_key
 from toolloop.stores.codec import decode_event
 from toolloop.stores.protocol import Entry
 
@@ -66,15 +68,27 @@ Step = Said | CallStory | TrailEntry
 
 @define
 class Story:
-    """The steps of a loop, oldest first, and its calls by path. `state` is the state after all of them."""
+    """The steps of a loop, oldest first, and its calls by path. Secret values of inputs are hidden.
+
+    Attributes:
+        state: the state after all steps.
+        key: see `hide_secrets`.
+
+    """
 
     state: State
+    key: SecretKey = no_key
     steps: list[Step] = field(factory=list)
     calls: dict[Path, CallStory] = field(factory=dict)
 
     def steps_at(self, path: Path) -> list[Step]:
         """Return the steps of the loop at a path."""
         return self.calls[path].steps if path in self.calls else self.steps
+
+    def hidden(self, path: Path, name: str, text: str) -> dict[str, JSON]:
+        """Return an input of a call with its secret values hidden."""
+        loop, given = self.state.at(path[:-1]), decode(text)
+        return hide_secrets(given, () if loop is None else loop.setup.secrets_of(name), self.key)
 
     def last_text(self, role: str, path: Path) -> str:
         """Return the last text that a role said before a call, in the loop of the call."""
@@ -84,11 +98,12 @@ class Story:
         return next((part.text for part in texts if part.role == role), "")
 
 
-def read_story(entries: Iterable[Entry]) -> Story:
-    """Read the journal of a loop."""
+def read_story(entries: Iterable[Entry], key: SecretKey = no_key) -> Story:
+    """Read the journal of a loop. `key`: see `hide_secrets`."""
     first, *rest = entries
-    story = Story(fold([decode_event(first)]))
-    _add_texts(story, (), [decode(text) for text in all_messages(story.state.root)], story.state.root.now)
+    story = Story(fold([decode_event(first)]), key)
+    messages = hide_in_messages(map(decode, all_messages(story.state.root)), story.state.root.setup, key)
+    _add_texts(story, (), messages, story.state.root.now)
     for entry in rest:
         event = decode_event(entry)
         before, story.state = story.state, step(story.state, event)
@@ -105,7 +120,8 @@ def _add_event(story: Story, before: State, event: ev.Event) -> None:
         case ev.Replied():
             _add_texts(story, event.path, [{"role": "assistant", "content": event.reply.blocks}], at)
             for call in event.reply.calls():
-                made = CallStory((*event.path, call.id), call.name, decode(call.input), at)
+                path = (*event.path, call.id)
+                made = CallStory(path, call.name, story.hidden(path, call.name, call.input), at)
                 story.calls[made.path] = made
                 story.steps_at(event.path).append(made)
         case ev.Decided() | ev.Judged():
@@ -138,7 +154,7 @@ def _decide(story: Story, path: Path, record: object, at: float) -> None:
         return
     call.decisions.append((record, record.at or at))
     if record.kind == "approve" and record.content is not None:
-        call.proposed, call.input = call.proposed or call.input, decode(record.content)
+        call.proposed, call.input = call.proposed or call.input, story.hidden(path, call.name, record.content)
 
 
 def _add_changes(story: Story, before: State, at: float) -> None:

@@ -73,7 +73,7 @@ class Deciding:
         card = await self.views.card(key, me, self.views.clock())
         if card.call is None:  # the error of the inbox names the person who decided
             return Approve({}, by=me, digest=given(form, "digest"))
-        fields = form_fields(card.schema, card.call.effective_input)
+        fields = form_fields(card.schema, card.input_given)
         try:
             edited = typed_input(fields, typed)
         except BadInput as error:
@@ -82,9 +82,7 @@ class Deciding:
             return Refused(422, "edit", Problem(title, text, f"field-{number}"), typed, error.problems)
         seen = hashlib.sha256(json.dumps(edited, sort_keys=True).encode()).hexdigest()
         if form.get("seen") != seen:
-            return Refused(
-                200, "edit", typed=typed, change=Change(seen, changed_fields(card.call.effective_input, edited))
-            )
+            return Refused(200, "edit", typed=typed, change=Change(seen, changed_fields(card.input_given, edited)))
         return Approve(edited, by=me, digest=given(form, "digest"))
 
     async def _refused(self, key: str, form: Mapping[str, str], me: Person, error: Exception) -> Refused:

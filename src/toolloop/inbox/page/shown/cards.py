@@ -81,13 +81,25 @@ class Card:
 
     @property
     def input_given(self) -> dict[str, JSON]:
-        """The input that runs, as it is."""
-        return self.story.input if self.call is None else self.call.effective_input
+        """The input that runs, with its secret values hidden."""
+        return self.story.input
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """The names of the values that are hidden."""
+        loop = self.whole.state.at(self.path[:-1])
+        found = () if loop is None else loop.setup.secrets_of(self.name)
+        return tuple(name for name in found if self.input_given.get(name) is not None)
 
     @cached_property
     def input(self) -> ShownInput:
         """The input that runs, as the page shows it."""
-        return shown_input(self.input_given, {**self.schema})
+        given, loop = self.input_given, self.whole.state.at(self.path[:-1])
+        facts = None if loop is None else loop.setup.tool(self.name)
+        diff, path = (facts.diff, facts.path) if facts is not None else ((), None)
+        secret = {name: str(given[name]) for name in self.secrets}
+        pair = (diff[0], diff[1]) if diff else None
+        return shown_input(given, {**self.schema}, diff=pair, path=path, secret=secret)
 
     @property
     def odd(self) -> int:
@@ -331,7 +343,7 @@ def read_loop(store: Store, loop_id: str) -> tuple[StoredLoop, Story]:
 
     """
     row = safely(loop_id, partial(store.head, loop_id))
-    return row, read_story(load_state(store, loop_id)[1].entries)
+    return row, read_story(load_state(store, loop_id)[1].entries, store.secret)
 
 
 def card_of(store: Store, key: str, me: Person, now: float) -> Card:

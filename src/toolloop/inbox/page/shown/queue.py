@@ -144,7 +144,7 @@ def has_odd(call: InboxCall) -> bool:
 
 def alike(call: InboxCall) -> tuple[Any, ...] | None:
     """Return what calls of one group have in common; None for a call that is never grouped."""
-    if call.why != "approval" or any(each.need > 1 for each in call.demands) or has_odd(call):
+    if call.why != "approval" or call.secret or any(each.need > 1 for each in call.demands) or has_odd(call):
         return None
     return (call.names, call.why, call.reason, call.takes, call.demands)
 
