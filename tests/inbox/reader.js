@@ -57,7 +57,7 @@
     const mono = isMono(from.font);
     range.selectNodeContents(node);
     const all = [...range.getClientRects()];
-    if (/^[ -~]*\n?$/.test(text) && all.every((rect) => isInside(rect, from.clip))
+    if (/^[ -~\u27e6\u27e7\u00d7]*\n?$/.test(text) && all.every((rect) => isInside(rect, from.clip))
       && all.reduce((sum, rect) => sum + rect.width, 0) > 0.3 * from.size * text.trimEnd().length && text.trim()) {
       add(text, all, from.box, mono);
       continue;

@@ -147,7 +147,7 @@ LARGE: dict[str, Callable[[], Any]] = {
     "500 levels": lambda: {"x": _nested(490)},
     "20,000 values in an outline": lambda: {"x": {f"k{n}": {"a": str(n), "b": n} for n in range(MOST_VALUES // 2)}},
     "2 MB without a space": lambda: {"t": "x" * (LONGEST - 1)},
-    "2 MB of invisible characters": lambda: {"t": _grown("a\u200bb\u202e")},
+    "2 MB of invisible characters": lambda: {"t": _grown("a\u200bb\u202e" * 40 + "\n")},
     "2 MB in many scripts": lambda: {"t": _grown("Привет 日本語の文 हिन्दी العربية 12\n" + "ไทย ქართული " * 12)},
 }
 _QUICK = ("a text of 2 MB in one line", "500 levels")
