@@ -19,9 +19,9 @@ from toolloop.machine.rules.thinking import all_messages
 from toolloop.machine.tree import fold, step
 from toolloop.machine.values.calls import Call, DecisionRecord, Outcome, Status
 from toolloop.machine.values.jsontext import JSON, decode
-from toolloop.machine.values.secrets import SecretKey, hide_secrets, no_key
 from toolloop.stores.codec import decode_event
 from toolloop.stores.protocol import Entry
+from toolloop.tools.secrets import SecretKey, hide_secrets, no_key
 
 
 @define
