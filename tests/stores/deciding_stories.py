@@ -45,6 +45,8 @@ LOST = (ev.Started("a", at=103.0), ev.Woken(at=104.0), ev.TurnEnded(at=105.0))
 AGAIN = (ev.Started("a", at=107.0), ev.Ended("a", DONE, iteration=1, attempt=2, at=108.0))
 WAITING = (*begun(m.call("a")), asked(ASKS, "a"))
 
+TAKEN_PURE = encode({"role": "assistant", "content": [m.call("a", "pure"), m.call("b", "pure")]})
+
 # --- with demands ----------------------------------------------------------------------------------------------------
 
 TWO = Demand(2, reason="above 1,000", remind_after=(60.0, 600.0))
@@ -102,6 +104,12 @@ DEMANDED: dict[str, tuple[ev.Event, ...]] = {
         *(ev.Started("a", at=103.0), ev.Woken(m.setup(gone_secrets=(("edit", ("token",)),)), at=104.0)),
         ev.TurnEnded(previews=(("a", "edits x"),)),
     ),
+    "taken-again": (
+        *(*begun(m.call("a"), m.call("b")), asked(ASKS, "a", "b"), decided(a=YES, b=YES), ev.Continued(at=104.0)),
+        *(ev.Started("a"), ev.Ended("a", DONE, at=105.0)),
+        ev.HistoryTaken((), TAKEN, rerun=("a",), via="handle", at=106.0),
+        *(asked(ASKS, "a", at=107.0), ev.Started("a"), ev.Started("b")),
+    ),
     "said": (
         *WAITING,
         ev.Decided((("a", yes("ana", remember=GrantSpec(), at=150.0)),)),
@@ -158,6 +166,13 @@ DECIDING: dict[str, tuple[ev.Event, ...]] = {
         *(*WAITING, decided(a=evolve(YES, remember=GrantSpec(uses=1))), ev.Continued(at=104.0), ev.Started("a")),
         *(ev.Ended("a", DONE, at=105.0), ev.TurnEnded(at=105.0), ev.Continued(at=106.0), *replied(m.call("b"))),
         *(asked(ASKS, "b", at=109.0), ev.Woken(at=110.0), asked(ASKS, "b", at=111.0), ev.Started("b")),
+    ),
+    "taken-rerun-nested": (  # no policy judges the order, so the loop inside `b` goes on
+        *(*begun(m.call("a", "pure"), m.call("b", "pure")), ev.Started("a", at=103.0)),
+        ev.Opened(m.setup(depth=1, within=((1, "b", 1),)), (m.user("task"),), path=("b",), at=103.5),
+        ev.Ended("a", DONE, at=104.0),
+        ev.HistoryTaken((), TAKEN_PURE, rerun=("a",), at=106.0),
+        *(ev.Requested(path=("b",)), ev.RequestFailed(path=("b",), at=107.0), ev.Started("a")),
     ),
     "taken-rerun": (
         *(*begun(m.call("a"), m.call("b")), asked(ASKS, "a", "b"), decided(a=YES, b=YES), ev.Continued(at=104.0)),

@@ -195,7 +195,8 @@ class RunnerSteps:
         yield from self._settle()
         if settled:
             journal, rerun = self.assembly.journal, tuple(settled)
-            journal.record(ev.HistoryTaken((), round_.reply, keeps_unjoined=True, rerun=rerun, at=journal.now()))
+            order = ev.HistoryTaken((), round_.reply, keeps_unjoined=True, rerun=rerun, via="handle", at=journal.now())
+            journal.record(order)
             yield from self._settle()
         return self._response()
 

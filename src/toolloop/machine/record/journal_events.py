@@ -205,6 +205,7 @@ class HistoryTaken(Event):
         reply: the assistant message with calls at its end, which is the open round; None if there is none.
         keeps_unjoined: whether unjoined messages before the open reply are kept.
         rerun: the ids of calls of the round that must run again; their results are dropped.
+        via: where the caller ordered that, for the record; None in old journals, where no policy judged it.
 
     """
 
@@ -212,6 +213,7 @@ class HistoryTaken(Event):
     reply: str | None = None
     keeps_unjoined: bool = False
     rerun: tuple[str, ...] = ()
+    via: str | None = None
 
 
 @frozen

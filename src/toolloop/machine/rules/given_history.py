@@ -11,7 +11,7 @@ from toolloop.machine.rules.history_edits import has_joined, run_again, unjoined
 from toolloop.machine.rules.repetition import count_round, without_warning
 from toolloop.machine.rules.thinking import all_messages, mark_stale
 from toolloop.machine.rules.turns import proceed
-from toolloop.machine.values.calls import Call, Status
+from toolloop.machine.values.calls import Call, DecisionRecord, Status
 from toolloop.machine.values.chain import Chain
 from toolloop.machine.values.splicing import common, spliced
 
@@ -29,7 +29,8 @@ def with_history(loop: Loop, event: HistoryTaken, calls: Sequence[Call]) -> Loop
         edited_at=loop.iterations,
     )
     if event.reply:
-        after = _shown(after, Round(loop.iterations, event.reply, run_again(calls, event.rerun, loop.setup, loop.now)))
+        rerun = DecisionRecord("rerun", at=loop.now, via=event.via)
+        after = _shown(after, Round(loop.iterations, event.reply, run_again(calls, event.rerun, rerun, loop.setup)))
     else:
         if has_joined(old, loop.messages, after.messages):  # it still counts for the detection of repetitions
             repetition = count_round(loop.setup.loop_detection, loop.repetition, old.calls)

@@ -81,17 +81,17 @@ def _known(old: Round, call: Call) -> Call:
     return known if known and known.name == call.name and same_json(known.input, call.input) else call
 
 
-def run_again(calls: Iterable[Call], names: Sequence[str], setup: Setup, now: float) -> list[Call]:
+def run_again(calls: Iterable[Call], names: Sequence[str], rerun: DecisionRecord, setup: Setup) -> list[Call]:
     """Return the calls; those named run again, without their results. Late ends of earlier runs do not count.
 
     The order to run again is one nameless approval. If the call demands more, it waits for that.
     """
-    rerun = DecisionRecord("rerun", at=now)
     return [_fresh(call, rerun, setup) if call.id in names else call for call in calls]
 
 
 def _fresh(call: Call, rerun: DecisionRecord, setup: Setup) -> Call:
-    call = without_approvals(call)._replace(judged=False, why=None, reason=None, result=None, has_loop=False)
+    call = without_approvals(call)._replace(why=None, reason=None, result=None, has_loop=False)
+    call = call._replace(judged=rerun.via is None)  # those of old journals were not judged again
     call = call._replace(status=Status.CLEARED, run=call.run + 1, decision=rerun)
     if not is_open(call):
         return call
