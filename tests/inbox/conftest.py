@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 DESK = {"viewport": {"width": 1280, "height": 800}}
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    """One for each file: while it is open, no other test of the process may run an event loop."""
     pytest.importorskip("playwright", reason="the tests in a browser need playwright: pip install --group test")
     from tests.inbox.browser import CHROMIUM, chromium  # noqa: PLC0415 - only where there is playwright
 
@@ -26,7 +27,7 @@ def browser() -> Iterator[Browser]:
         yield started
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def served(browser: Browser) -> Iterator[Office]:
     from tests.inbox.browser import office  # noqa: PLC0415 - only where there is playwright
 
