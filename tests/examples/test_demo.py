@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import os
 import re
 import subprocess
@@ -13,6 +14,7 @@ import httpx2
 import pytest
 
 from tests.examples.terminal import Terminal
+from tests.inbox.visitor import ACTION, FORM, HIDDEN
 from toolloop.testing import FakeMessagesAPI, reply
 
 DEMO = str(Path(__file__).resolve().parents[2] / "docs" / "examples" / "demo.py")
@@ -151,19 +153,31 @@ def test_the_calls_are_decided_in_a_browser() -> None:
         terminal.expect("approve ")
         terminal.expect("write_file waits in the browser")
         link = re.findall(r"http://\S+", terminal.screen)[0]
-        page = browser.get(link)
-        assert "+A lamp that knows when it is dark." in page.text
-        click(browser, page, "approve")
+        queue = follow(browser, browser.get(link), r'href="([^"]*)">Continue')
+        assert "+A lamp that knows when it is dark." in queue.text
+        press(browser, queue, "approve")
         terminal.expect("README.md is corrected.")
         terminal.expect("delete_file waits in the browser")
-        click(browser, browser.get(page.url), "deny", reason="keep it")
+        opened = follow(browser, browser.get(queue.url), r'href="([^"]*do=deny[^"]*)"')
+        press(browser, opened, "deny", reason="keep it")
         terminal.expect("because you denied delete_file: “keep it”.")
         terminal.expect("Now in the folder: README.md, old-notes.txt")
         assert terminal.finish() == 0
     assert not scratch_folder(terminal.screen).exists()
 
 
-def click(browser: httpx2.Client, page: httpx2.Response, kind: str, **typed: str) -> None:
+def follow(browser: httpx2.Client, page: httpx2.Response, link: str) -> httpx2.Response:
+    """Open the page of a link."""
+    (address, *_) = re.findall(link, page.text)
+    return browser.get(page.url.join(html.unescape(address)))
+
+
+def press(browser: httpx2.Client, page: httpx2.Response, kind: str, **typed: str) -> None:
     """Press a button of the page."""
-    hidden = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', page.text))
-    assert browser.post(page.url.join("/decide"), data=hidden | typed | {"kind": kind}).status_code == 200
+    form = next(found for found in FORM.finditer(page.text) if f'name="kind" value="{kind}"' in found["body"])
+    hidden = {each["name"]: html.unescape(each["value"]) for each in HIDDEN.finditer(form["body"])}
+    (action,) = ACTION.findall(form["head"])
+    answer = browser.post(
+        page.url.join(action), data=hidden | typed | {"kind": kind}, headers={"sec-fetch-site": "same-origin"}
+    )
+    assert answer.status_code == 200
