@@ -6,6 +6,7 @@ import copy
 import pickle
 
 import pytest
+from attrs import evolve
 
 from tests.machine import making as m
 from toolloop.machine.queries import is_empty
@@ -13,6 +14,7 @@ from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.loop import RoundCalls
 from toolloop.machine.values.calls import Call, Result
 from toolloop.machine.values.jsontext import encode
+from toolloop.machine.values.setup import ToolFacts
 from toolloop.machine.values.splicing import Splice
 
 ONE, TWO = Call("a", "look", "{}"), Call("b", "look", "{}")
@@ -53,3 +55,16 @@ def test_a_conversation_is_empty_until_somebody_says_something() -> None:
     assert is_empty(empty.root)
     assert not is_empty(m.after().root)
     assert not is_empty(m.go(empty, ev.Continued((m.user(),))).root)
+
+
+def test_the_secrets_of_a_tool_stay_known_when_it_is_gone() -> None:
+    """Those of the tool that is there come first, and a tool without any has none."""
+    setup = evolve(
+        m.after().root.setup,
+        tools=(
+            ToolFacts("mail", "once", "never", "d1", secret=("password",)),
+            ToolFacts("look", "pure", "never", "d2"),
+        ),
+        gone_secrets=(("mail", ("token",)), ("pay", ("pin",))),
+    )
+    assert [setup.secrets_of(name) for name in ("mail", "pay", "look", "walk")] == [("password",), ("pin",), (), ()]
