@@ -398,15 +398,13 @@ def test_fifty_decisions_by_keyboard(here: Office, visit: Visit, seed: int) -> N
 
 
 def test_a_key_approves_nothing_unread(here: Office, visit: Visit) -> None:
-    """End jumps over the middle: `a` says so, and approves once that was on the screen, too."""
+    """A jump over the middle: `a` says so, and approves once that was on the screen, too."""
     begin(here, "long", "Go.", "I go.", call("shell", {"command": "\n".join(map(str, range(120)))}, id="c"))
     page = visit()
     page.wait_for_timeout(600)
     page.keyboard.press("a")
     expect(page.locator("#said")).to_contain_text("there is more below")
-    page.keyboard.press("End")
-    page.wait_for_timeout(700)
-    page.evaluate("scrollTo({ top: 0, behavior: 'instant' }); scrollTo({ top: 1e6, behavior: 'instant' })")
+    page.evaluate("scrollTo({ top: 1e6, behavior: 'instant' })")  # End may scroll smoothly, over all of it
     page.wait_for_timeout(100)
     page.keyboard.press("a")
     expect(page.locator("#said")).to_contain_text("has not been on the screen")

@@ -261,7 +261,7 @@ def shown(result: Any, *, in_order: bool) -> Any:
     return (type(result.error).__name__, str(result.error), result.retryable, result.retry_after, *more)
 
 
-_TIMES = {"seconds", "at", "now", "active", "took", "digest"}
+_TIMES = {"seconds", "at", "said_at", "now", "active", "took", "digest"}
 
 
 def timeless(value: Any) -> Any:

@@ -113,7 +113,8 @@ def _missing(call: Call) -> int:
 def _decision(
     state: State, path: Path, record: DecisionRecord, at: datetime, key: SecretKey, **parts: Any
 ) -> TrailEntry:
-    call, more = _call_at(state, path), dict[str, Any]()
+    call = _call_at(state, path)
+    more: dict[str, Any] = {}
     content = None if record.content is None else decode(record.content)
     if call is not None:
         more = {"name": call.name, "input": _shown(state, path, call, decode(call.input), key)}

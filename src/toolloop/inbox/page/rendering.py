@@ -116,7 +116,8 @@ def _environment() -> Environment:
         "words": lambda text: text.replace("_", " "),
     }
     found.filters.update(filters)
-    found.tests["diff"] = _is_diff
+    tests: dict[str, Any] = found.tests
+    tests["diff"] = _is_diff
     return found
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from attrs import frozen
@@ -222,9 +222,9 @@ def _rows(
 ) -> Iterator[_Found]:
     names = [name for name, _ in given.members]
     texts = {name: item for name, item in given.members if isinstance(item, str) and names.count(name) == 1}
-    pair: tuple[str, ...] = diff or ()
-    if not all(name in texts and name not in secret for name in pair):
-        pair = ()
+    pair = [name for name in diff or () if name in texts and name not in secret]
+    if diff is None or len(pair) < len(diff):
+        pair = []
     first = min(pair, key=names.index, default="")
     for place, (name, item) in enumerate(given.members):
         if name in secret:
@@ -254,10 +254,10 @@ def _argument(name: str, item: Any, schema: JSON) -> Iterator[_Found]:
     waiting: list[tuple[int, tuple[str | int, ...], int, Any]] = [(0, (name,), 0, item)]
     while waiting:
         depth, tokens, start, value = waiting.pop()
-        is_list = depth == 0 and _is_plain_list(value)
-        while not is_list and len(children := tuple(_children(value))) == 1:
+        is_list, children = depth == 0 and _is_plain_list(value), tuple(_children(value))
+        while not is_list and len(children) == 1:
             tokens, value = (*tokens, children[0][0]), children[0][1]
-            is_list = depth == 0 and _is_plain_list(value)
+            is_list, children = depth == 0 and _is_plain_list(value), tuple(_children(value))
         shown = _name(tokens if depth >= FULL_PATH else tokens[start:])
         if is_list:
             items = [_item(each, prose=_is_prose(schema, (*tokens, index))) for index, each in enumerate(value)]
@@ -337,7 +337,7 @@ def _is_json(text: str) -> bool:
     return True
 
 
-def _diff(pair: tuple[str, ...], texts: Mapping[str, str], path: str | None, *, is_reversed: bool) -> _Found:
+def _diff(pair: Sequence[str], texts: Mapping[str, str], path: str | None, *, is_reversed: bool) -> _Found:
     lines = diff_lines(*(_text_lines(texts[name], prose=False) for name in pair))
     old, new = (_name((name,)).pieces for name in pair)
     name = ShownText((*new, Piece(" ← "), *old) if is_reversed else (*old, Piece(" → "), *new))
