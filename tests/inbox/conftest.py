@@ -23,6 +23,9 @@ def browser() -> Iterator[Browser]:
 
     if CHROMIUM is None:
         pytest.skip("there is no Chromium: apt-get install chromium")
+    from playwright.sync_api import expect  # noqa: PLC0415 - likewise
+
+    expect.set_options(timeout=20_000)  # two cores may be shared with many other tests
     with chromium() as started:
         yield started
 
@@ -54,7 +57,7 @@ def visit(browser: Browser, here: Office) -> Iterator[Callable[..., Page]]:
         context = browser.new_context(**{**DESK, **more}, extra_http_headers={"x-user": by})
         contexts.append(context)
         page = context.new_page()
-        page.set_default_timeout(8_000)
+        page.set_default_timeout(20_000)
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("console", lambda line: complaints.append(line.text) if line.type == "error" else None)
         page.goto(here.address + path)
