@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,8 @@ import pytest
 from click.testing import CliRunner
 
 from tests.effort import IS_DEEP
+from tests.inbox.support import Desk
+from tests.inbox.visitor import Visitor
 from tests.machine.voting import Judge
 from tests.postgres import database, needs_postgres
 from tests.processes.fork_server import ForkServer
@@ -25,6 +28,7 @@ from tests.processes.programs import store_of
 from toolloop import Answer, Approve, Deny, Grant, Inbox, Person, Rerun
 from toolloop._cli.commands import toolloop
 from toolloop.errors import CallerError, LoopNotFound
+from toolloop.inbox.page.shown.keys import key_of
 from toolloop.stores.codec import decode_event
 
 LIVES = 40 if IS_DEEP else 2
@@ -77,7 +81,9 @@ class Office:
     # --- the persons ------------------------------------------------------------------------------------------------
 
     def decide(self) -> None:
-        way = self.rng.choice((self.at_a_handle, self.in_an_inbox, self.in_an_inbox, self.with_a_link, self.by_command))
+        way = self.rng.choice(
+            (self.at_a_handle, self.in_an_inbox, self.in_an_inbox, self.with_a_link, self.on_the_page, self.by_command)
+        )
         try:
             way()
         except (CallerError, LoopNotFound) as error:
@@ -127,6 +133,16 @@ class Office:
             for _ in range(2):
                 self.inbox.redeem(token, self.rng.choice((Approve(), Approve(), Rerun(), Deny("no"))))
 
+    def on_the_page(self) -> None:
+        if shown := self.waiting():
+            call = self.rng.choice(shown)
+            kind = "rerun" if call.why == "uncertain" else "approve"
+            desk = Desk(self.store, now=time.time())
+            with (visitor := Visitor(desk, by=self.rng.choice(("ana", "Bo", "cy")))).http:
+                visitor.open("/", call=key_of("loop", call.path), **({"do": kind} if kind == "rerun" else {}))
+                if visitor.has(kind):
+                    self.said[f"on_the_page: {visitor.send(kind).status_code}"] += 1
+
     def by_command(self) -> None:
         if shown := self.waiting():
             call = self.rng.choice(shown)
@@ -154,5 +170,11 @@ def test_each_start_had_the_persons_that_its_demands_ask_for(drivers: ForkServer
         said += office.said
         notable.update(note for notes in judge.started for note in notes | {"start"})
     drivers.clear_away()
-    assert min(said[way] for way in ("died", "at_a_handle", "in_an_inbox", "with_a_link", "by_command: 0")) > 0, said
+    assert (
+        min(
+            said[way]
+            for way in ("died", "at_a_handle", "in_an_inbox", "with_a_link", "on_the_page: 303", "by_command: 0")
+        )
+        > 0
+    ), said
     assert min(notable[note] for note in ("two", "start")) >= LIVES, notable
