@@ -478,3 +478,15 @@ def test_external_and_uncertain_calls_wait_too() -> None:
     assert (waits.why, waits.takes) == ("external", ("answer", "deny"))
     at.inbox.decide("loop", {waits: Answer("42")})
     assert at.status() == "runnable"
+
+
+def test_a_late_decision_is_told_of_the_expiry() -> None:
+    """Also when the round of the call is closed, and only the trail knows it."""
+    at = Desk(MemoryStore(), config={"decision_timeout": 60.0})
+    at.drive()
+    at.now += 61
+    at.drive()
+    with pytest.raises(AlreadyDecided, match=r"'c1' expired at .* without a decision, and did not run") as caught:
+        at.inbox.decide("loop", {"c1": Approve(by="ana")})
+    assert (caught.value.decision, caught.value.by) == (None, None)
+    assert [(each.kind, each.path) for each in at.inbox.trail("loop")] == [("expired", ("c1",)), ("expired", ("c2",))]

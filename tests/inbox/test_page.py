@@ -419,7 +419,7 @@ def test_a_second_person_is_told_who_was_quicker(filled: Visitor) -> None:
 
 
 def test_the_same_decision_a_moment_later_says_so(filled: Visitor) -> None:
-    """It is no error, and changes nothing: the page says who had decided."""
+    """This is not an error, and changes nothing: the page says who had decided."""
     late = Visitor(filled.desk, "bo")
     late.open("/", call="loop..c1")
     filled.open("/", call="loop..c1")

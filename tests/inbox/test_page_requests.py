@@ -85,7 +85,7 @@ def test_one_text_is_not_a_collection_of_hosts(filled: Visitor) -> None:
     ],
 )
 def test_a_prefix_cannot_lead_to_another_site(filled: Visitor, prefix: str, status: int) -> None:
-    """It is in each address of the page, whoever has set it."""
+    """It is in each address of the page, whether it was told or forwarded."""
     client = TestClient(inbox_app(filled.desk.store, who=lambda _: "ana"), root_path=prefix)
     answer = client.get(f"{prefix if status == 200 else ''}/")
     assert answer.status_code == status

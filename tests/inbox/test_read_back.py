@@ -51,7 +51,7 @@ def pages(browser: Browser) -> dict[int, Page]:
 
 
 def read_back(page: Page, value: Any, **facts: Any) -> list[Any]:
-    """The input that a page of it means to whoever reads it."""
+    """The input that a reader takes from a page of it."""
     page.set_content(page_of(shown_input(text_of(value), **facts)), timeout=300_000)
     rows = read(page)
     assert rows is not None

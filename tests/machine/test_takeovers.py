@@ -106,14 +106,14 @@ FORMS: dict[str, tuple[ev.Event, ...]] = {
 def test_an_accepted_change_of_its_tool_begins_the_count_of_a_call_again(events: tuple[ev.Event, ...]) -> None:
     """It waits for approval of the input that would run; the demands stand, and approvals count from here on."""
     asked_ = m.after(m.replied("tool_use", m.call("c", "keyed")), *events)
-    state = step(asked_, ev.Woken(anew=("keyed",)))
+    state = step(asked_, ev.Woken(changed_tools=("keyed",)))
     call, before = the_call(state), the_call(asked_)
     assert (call.status, call.why, call.approvals, call.decision) == (Status.WAITING, Why.APPROVAL, (), None)
     assert (call.demands, call.effective_input) == (before.demands, before.effective_input)
     assert not any(demand.since for demand in call.demands)
     with pytest.raises(CallerError):
         m.go(state, ev.Started("c"))
-    assert the_call(m.go(asked_, ev.Woken(anew=("once", "other")))).approvals == before.approvals
+    assert the_call(m.go(asked_, ev.Woken(changed_tools=("once", "other")))).approvals == before.approvals
     assert the_call(step(asked_, ev.Woken())).decision == before.decision
 
 
@@ -122,15 +122,17 @@ def test_an_accepted_change_leaves_calls_that_persons_have_nothing_to_do_with() 
     two = m.replied("tool_use", *(m.call(name, "keyed") for name in "cdefg"))
     state = m.after(two, m.judged(c=Wait(Why.APPROVAL), e=m.DENY, f=Wait(Why.EXTERNAL)), execution="ready")
     state = m.go(state, ev.Continued(), ev.Started("d"))
-    assert step(state, ev.Woken(anew=("keyed",))) == step(state, ev.Woken())
+    assert step(state, ev.Woken(changed_tools=("keyed",))) == step(state, ev.Woken())
     settled = m.go(state, m.ended("d"), ev.Stopped())
-    assert step(settled, ev.Woken(anew=("keyed",))) == step(settled, ev.Woken())
+    assert step(settled, ev.Woken(changed_tools=("keyed",))) == step(settled, ev.Woken())
 
 
 def test_the_grant_of_a_call_that_is_asked_for_again_is_replaced() -> None:
     """By that of its next approval: one call gives one grant, which is revoked by its id."""
     first, second = (evolve(YES, remember=GrantSpec(uses=uses)) for uses in (1, 2))
-    state = m.after(m.replied("tool_use", m.call("c")), m.asks("c"), m.decided(c=first), ev.Woken(anew=("once",)))
+    state = m.after(
+        m.replied("tool_use", m.call("c")), m.asks("c"), m.decided(c=first), ev.Woken(changed_tools=("once",))
+    )
     state = step(state, m.decided(c=second))
     assert [(grant.id, grant.uses) for grant in state.root.grants] == [("1/c", 2)]
     assert step(state, ev.GrantRevoked("1/c")).root.grants == ()
@@ -139,11 +141,11 @@ def test_the_grant_of_a_call_that_is_asked_for_again_is_replaced() -> None:
 def test_a_call_that_is_asked_for_again_has_no_more_time_than_before() -> None:
     """The deadline of its first wait stands; a call that a grant had cleared gets one."""
     timed = m.after(m.replied("tool_use", m.call("c")), *FORMS["cleared"][:2], decision_timeout=30.0)
-    again = m.go(timed, ev.Continued(), ev.Woken(at=20.0, anew=("once",)))
+    again = m.go(timed, ev.Continued(), ev.Woken(at=20.0, changed_tools=("once",)))
     assert the_call(again).expires_at == 30.0
     assert the_call(m.go(again, ev.Ticked(at=31.0))).result is not None
     never = m.after(m.replied("tool_use", m.call("c", "keyed")), *GRANTED, decision_timeout=30.0)
-    assert the_call(step(never, ev.Woken(at=20.0, anew=("keyed",)))).expires_at == 50.0
+    assert the_call(step(never, ev.Woken(at=20.0, changed_tools=("keyed",)))).expires_at == 50.0
 
 
 def test_an_accepted_change_reaches_the_loops_that_have_the_tool() -> None:
@@ -158,8 +160,8 @@ def test_an_accepted_change_reaches_the_loops_that_have_the_tool() -> None:
     for path, digest in digests.items():
         state = step(state, ev.Approved(((f"{path}/a", evolve(YES, digest=digest)),)))
 
-    def approvals(*anew: str, path: str = "") -> tuple[int, int]:
-        woken = m.go(state, *at(path, ev.Woken(anew=anew)))
+    def approvals(*changed_tools: str, path: str = "") -> tuple[int, int]:
+        woken = m.go(state, *at(path, ev.Woken(changed_tools=changed_tools)))
         deep, flat = (the_call(inside(woken, each), "a") for each in ("p/b", "q"))
         return len(deep.approvals), len(flat.approvals)
 

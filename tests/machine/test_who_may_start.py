@@ -246,7 +246,7 @@ class Office:
     def wake(self) -> None:
         """Another driver takes the loop over, now and then with other tools."""
         changed = self.rng.choice(((), (), ("once",), ("keyed", "keyed/once"), ("keyed/pure",)))
-        self.take(ev.Woken(anew=changed))
+        self.take(ev.Woken(changed_tools=changed))
 
     def copy(self) -> None:
         if self.state.root.round is not None and self.chance(4):

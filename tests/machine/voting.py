@@ -210,7 +210,7 @@ class Judge:
             case ev.Ended(call_id=call_id):
                 self.below.pop(call_id, None)
                 self.calls[call_id].running, self.calls[call_id].closed = False, True
-            case ev.Woken(anew=names):
+            case ev.Woken(changed_tools=names):
                 for name, call in self.calls.items():
                     if call.running and name not in self.below:
                         self._lost(call)
@@ -219,7 +219,7 @@ class Judge:
                 for name, judge in self.below.items():
                     begin = self.calls[name].tool + "/"
                     theirs = tuple(each[len(begin) :] for each in names if each.startswith(begin))
-                    judge.take(ev.Woken(anew=theirs))
+                    judge.take(ev.Woken(changed_tools=theirs))
             case ev.Adopted():
                 for call in (call for name, call in self.calls.items() if name not in self.below):
                     call.reset()

@@ -92,7 +92,7 @@ DEMANDED: dict[str, tuple[ev.Event, ...]] = {
         ev.Decided((("a", yes("ana", kind="rerun", digest=bound("a", attempts=1), at=108.0)),)),
         *(ev.Continued(at=109.0), asked(Wait(Why.APPROVAL, demands=(TWO,)), "a", at=109.0), ev.Started("a", at=110.0)),
     ),
-    "woken-anew": (
+    "woken-changed-tools": (
         *(*begun(m.call("a"), m.call("b")), asked(Wait(Why.APPROVAL, demands=(TWO,)), "a", "b")),
         ev.Approved((("a", yes("ana", digest=bound("a"))), ("b", yes("ana", digest=bound("b"))))),
         ev.Decided((("b", yes("bo", digest=bound("b"))),)),

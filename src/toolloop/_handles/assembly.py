@@ -185,8 +185,8 @@ def assemble(parts: LoopParts, driver_class: type[Driver]) -> Assembly:
 def _woken(wake_up: WakeUp, journal: Journal, lease: DriverLease | None, runtime: Runtime) -> Woken:
     """Return the event with which this driver takes a loop over."""
     owner = None if lease is None else lease.owner
-    setup, anew = wake_up.compare(journal.state, runtime)
-    return Woken(setup, owner, anew, at=journal.now())
+    setup, changed_tools = wake_up.compare(journal.state, runtime)
+    return Woken(setup, owner, changed_tools, at=journal.now())
 
 
 def _store_late_ends(journal: Journal, lease: DriverLease | None) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -27,7 +27,6 @@ from toolloop._journal.store_access import load_state, safely
 from toolloop._public import set_module
 from toolloop.errors import (
     AlreadyDecided,
-    BadLink,
     CallerError,
     Conflict,
     LinkUsed,
@@ -36,10 +35,10 @@ from toolloop.errors import (
 )
 from toolloop.inbox.hiding import hide_in_messages, shown_inputs
 from toolloop.inbox.items import InboxCall, ShownLoop, TrailEntry
-from toolloop.inbox.links import Link, new_link
+from toolloop.inbox.links import Link, gone_error, new_link
 from toolloop.inbox.listing import CallFilter, InboxPage
-from toolloop.inbox.stored_tools import StoredTools
-from toolloop.inbox.trail import read_trail
+from toolloop.inbox.stored_tools import StoredTools, schemas_of
+from toolloop.inbox.trail import read_trail, with_decision
 from toolloop.machine.queries import is_empty, waiting
 from toolloop.machine.record.journal_events import Continued, Event
 from toolloop.machine.record.loop import Failed, Finished, TooDeep, Waiting
@@ -149,7 +148,7 @@ class Inbox:
             "messages": hide_in_messages(messages, state.root.setup, self._store.secret),
             "metadata": dict(row.metadata),
             "created": datetime.fromtimestamp(row.created, UTC).isoformat(),
-            "schemas": dict(_schemas(state)),
+            "schemas": dict(schemas_of(state)),
             "shown": dict(shown_inputs(state)),
         }
 
@@ -338,9 +337,9 @@ class Inbox:
             state, journal = load_state(self._store, link.loop_id)
             row = safely(link.loop_id, partial(self._store.head, link.loop_id))
         except LoopNotFound as error:
-            raise _gone(link) from error
+            raise gone_error(link) from error
         if journal.entries[0].id != link.first_id:
-            raise _gone(link)
+            raise gone_error(link)
         try:
             path = link.find_call(state).path
         except LinkUsed as error:
@@ -369,7 +368,7 @@ class Inbox:
         try:
             stands = self._decide(link.loop_id, [(link.path, link.bind(decision))], link)
         except LoopNotFound as error:
-            raise _gone(link) from error
+            raise gone_error(link) from error
         standing: Standing = stands[0]
         return standing
 
@@ -422,16 +421,7 @@ class Inbox:
 
     def _told(self, loop_id: str, error: AlreadyDecided) -> AlreadyDecided:
         """Return the error with the recorded decision, even if the round of the call is closed."""
-        if error.decision is None:
-            entries = [entry for entry in self.trail(loop_id) if entry.path and "/".join(entry.path) == error.call]
-            if entries:
-                last = entries[-1]
-                by = "" if last.by is None else f" by {last.by}"
-                when = last.at.isoformat(timespec="seconds")
-                text = f"the call {error.call!r} is already decided ({last.kind}{by} at {when})"
-                parts = {"call": error.call, "decision": last.kind, "by": last.by, "at": last.at}
-                return type(error)(text, **parts)
-        return error
+        return error if error.decision is not None else with_decision(error, self.trail(loop_id))
 
 
 def _continued(commands: Commands, state: State) -> Continued | None:
@@ -439,15 +429,3 @@ def _continued(commands: Commands, state: State) -> Continued | None:
     phase = state.root.phase
     is_decided = isinstance(phase, Waiting) and phase.reason == "decision_required" and not waiting(state)
     return commands.go_on(state) if is_decided else None
-
-
-def _schemas(state: State) -> Iterator[tuple[str, JSON]]:
-    """Yield the schemas of the tools of waiting calls, by path."""
-    for path, call in waiting(state):
-        for facts in state.loops[path].setup.tools:
-            if facts.name == call.name and facts.input_schema is not None:
-                yield "/".join((*path, call.id)), decode(facts.input_schema)
-
-
-def _gone(link: Link) -> BadLink:
-    return BadLink(f"this link is not valid: its loop {link.loop_id!r} was deleted")

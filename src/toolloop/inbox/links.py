@@ -167,6 +167,11 @@ def _find_call(state: State, named: str | Shown) -> ToolCall:
     return calls[0]
 
 
+def gone_error(link: Link) -> BadLink:
+    """Return the error for a link whose loop is not there any more."""
+    return BadLink(f"this link is not valid: its loop {link.loop_id!r} was deleted")
+
+
 def _serializer(secret: str) -> Any:
     try:
         from itsdangerous import URLSafeSerializer  # noqa: PLC0415 - of an extra

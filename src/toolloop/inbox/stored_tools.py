@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from attrs import frozen
@@ -10,6 +10,7 @@ from attrs import frozen
 from toolloop._engine.runtimes import Runtime
 from toolloop._interface.config import DEFAULT_CONFIG
 from toolloop._requests.params import Secrets
+from toolloop.machine.queries import waiting
 from toolloop.machine.record.state import Path, State
 from toolloop.machine.values.jsontext import JSON, decode
 from toolloop.machine.values.setup import Setup, ToolFacts
@@ -78,3 +79,11 @@ def _tool(facts: ToolFacts) -> Tool[..., Any]:
 
 def _never() -> None:
     raise RuntimeError("a stored tool cannot run: only its schema is stored")
+
+
+def schemas_of(state: State) -> Iterator[tuple[str, JSON]]:
+    """Yield the schemas of the tools of waiting calls, by path."""
+    for path, call in waiting(state):
+        for facts in state.loops[path].setup.tools:
+            if facts.name == call.name and facts.input_schema is not None:
+                yield "/".join((*path, call.id)), decode(facts.input_schema)

@@ -8,6 +8,7 @@ from typing import Any
 
 from attrs import evolve
 
+from toolloop.errors import AlreadyDecided
 from toolloop.inbox.items import TrailEntry
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.loop import Failed, round_of
@@ -127,3 +128,17 @@ def _call_at(state: State, path: Path) -> Call | None:
     loop = state.at(path[:-1])
     round_ = None if loop is None else round_of(loop)
     return None if round_ is None else round_.find(path[-1])
+
+
+def with_decision(error: AlreadyDecided, trail: Iterable[TrailEntry]) -> AlreadyDecided:
+    """Return an error about a decided call with the last decision on it, if the trail has one."""
+    last = next((entry for entry in reversed([*trail]) if entry.path and "/".join(entry.path) == error.call), None)
+    if last is None:
+        return error
+    when = last.at.isoformat(timespec="seconds")
+    if last.kind == "expired":
+        text = f"the call {error.call!r} expired at {when} without a decision, and did not run"
+        return type(error)(text, call=error.call, decision=None, by=None, at=None)
+    by = "" if last.by is None else f" by {last.by}"
+    text = f"the call {error.call!r} is already decided ({last.kind}{by} at {when})"
+    return type(error)(text, call=error.call, decision=last.kind, by=last.by, at=last.at)

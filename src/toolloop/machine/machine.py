@@ -313,7 +313,7 @@ def wake(loop: Loop, event: ev.Woken) -> Loop:
         return fail(loop, ev.RequestFailed())
     if (round_ := round_of(loop)) is None:
         return loop
-    named = {name.partition("/")[0] for name in event.anew}
+    named = {name.partition("/")[0] for name in event.changed_tools}
     calls = [ask_for_again(call, setup, loop.now) if call.name in named else call for call in round_.calls]
     round_ = replace_calls(round_, [woken(call, setup) for call in calls])
     loop = with_round(loop, ask_where_gone_meanwhile(loop, round_))

@@ -217,10 +217,12 @@ def _take(state: State, event: ev.Event) -> State:
 
 def _woken_inside(state: State, path: Path, event: ev.Woken) -> ev.Woken:
     """Return the event for a loop inside the one that woke up, with the tools of that loop."""
-    if not event.anew:
+    if not event.changed_tools:
         return ev.Woken()
     within = "".join([f"{name}/" for name in tools_along(state, path)[len(event.path) :]])
-    return ev.Woken(anew=tuple([name.removeprefix(within) for name in event.anew if name.startswith(within)]))
+    return ev.Woken(
+        changed_tools=tuple([name.removeprefix(within) for name in event.changed_tools if name.startswith(within)])
+    )
 
 
 def _changed(state: State, path: Path, after: Loop) -> State:

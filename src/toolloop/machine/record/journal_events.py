@@ -253,14 +253,14 @@ class Woken(Event):
     Attributes:
         setup: the setup of the loop from now on; None if it is unchanged.
         driver: the new driver, for the record.
-        `anew`: the names of tools whose change this driver accepted. Calls of them that have not started lose their
-            approvals. In a nested loop, the names of the outer tools precede them, joined with slashes.
+        changed_tools: the names of tools whose change this driver accepted. Calls of them that persons decide lose
+            their approvals. In a nested loop, the names of the outer tools precede them, joined with slashes.
 
     """
 
     setup: Setup | None = None
     driver: str | None = None
-    anew: tuple[str, ...] = ()
+    changed_tools: tuple[str, ...] = ()
 
 
 @frozen

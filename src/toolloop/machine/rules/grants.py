@@ -96,10 +96,7 @@ def without_grant(loop: Loop, grant_id: str) -> Loop:
 
 def ask_where_gone(loop: Loop, round_: Round) -> Round:
     """Return the round with every call waiting whose grant was revoked or has expired."""
-    standing = {None, *(grant.id for grant in _standing(loop))}
-    gone = [call for call in round_.having(Status.CLEARED) if _cleared_by(call) not in standing]
-    expires_at = deadline(loop.setup, loop.now)
-    return replace_calls(round_, [_asking(call, expires_at) for call in gone]) if gone else round_
+    return _ask(loop, round_, _without_grant(loop, round_))
 
 
 def ask_where_gone_meanwhile(loop: Loop, round_: Round) -> Round:
@@ -107,8 +104,16 @@ def ask_where_gone_meanwhile(loop: Loop, round_: Round) -> Round:
 
     A call without demands of its own may: the policy judges it again, and the newest rule holds.
     """
+    return _ask(loop, round_, [call for call in _without_grant(loop, round_) if call.demands])
+
+
+def _without_grant(loop: Loop, round_: Round) -> list[Call]:
+    """Return the calls that may start by a grant that no longer stands."""
     standing = {None, *(grant.id for grant in _standing(loop))}
-    gone = [call for call in round_.having(Status.CLEARED) if call.demands and _cleared_by(call) not in standing]
+    return [call for call in round_.having(Status.CLEARED) if _cleared_by(call) not in standing]
+
+
+def _ask(loop: Loop, round_: Round, gone: Sequence[Call]) -> Round:
     expires_at = deadline(loop.setup, loop.now)
     return replace_calls(round_, [_asking(call, expires_at) for call in gone]) if gone else round_
 

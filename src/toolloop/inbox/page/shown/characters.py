@@ -29,6 +29,7 @@ _LATIN_LIKE = {
     "GREEK": frozenset("ονρυιϲϳΑΒΕΖΗΙΚΜΝΟΡΤΥΧ"),  # noqa: RUF001 - likewise
     "ARMENIAN": frozenset("օսոհցՏՍՕ"),  # noqa: RUF001 - likewise
 }
+_MOST_MARKS = 3  # the marks that a letter of these may bear, with itself
 _ACCENTED = ("LATIN", "GREEK", "CYRILLIC")  # scripts whose accents are part of a letter, where there is such a letter
 _JOINED = frozenset((
     *("ARABIC", "SYRIAC", "NKO", "MONGOLIAN", "DEVANAGARI", "BENGALI", "GURMUKHI", "GUJARATI", "ORIYA", "TAMIL"),
@@ -301,7 +302,7 @@ def _cluster(cluster: str, *, is_free: bool) -> str:
             return "s" * size
         return "o" if size == 1 else "." + "o" * (size - 1)
     overlays = any(unicodedata.combining(char) == 1 or unicodedata.category(char) == "Me" for char in cluster)
-    is_letter = base.isalpha() and not overlays and (script_of(base) not in _ACCENTED or size <= 3)  # noqa: PLR2004
+    is_letter = base.isalpha() and not overlays and (script_of(base) not in _ACCENTED or size <= _MOST_MARKS)
     return "." + ("." if is_letter else "o") * (size - 1)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
@@ -45,7 +46,7 @@ class Filters:
         given = {name: str(query.get(name, "")) for name in ("view", "tool", "q", "sort", "from")}
         view = given["view"] if given["view"] in VIEWS else "you"
         sort = given["sort"] if given["sort"] in SORTS else "deadline"
-        start = int(given["from"]) if given["from"].isdecimal() and len(given["from"]) < 7 else 0  # noqa: PLR2004
+        start = int(given["from"]) if re.fullmatch(r"[0-9]{1,6}", given["from"]) else 0
         return cls(view, given["tool"], given["q"], sort, start)
 
     def query(self, **more: str | int) -> str:
