@@ -343,7 +343,7 @@ def _diff(pair: Sequence[str], texts: Mapping[str, str], path: str | None, *, is
     name = ShownText((*new, Piece(" ← "), *old) if is_reversed else (*old, Piece(" → "), *new))
     added, removed = (sum(line.sign == sign for line in lines) for sign in ("+", MINUS))
     size = f"both whole, every line, as one diff: +{added:,} {MINUS}{removed:,}"
-    return _row("diff", 0, name, (), f"{size}; the file is {path}" if path else size, diff=lines)
+    return _row("diff", 0, name, (), f"{size}; the file is named in {path}" if path else size, diff=lines)
 
 
 def _name(tokens: tuple[str | int, ...]) -> ShownText:
