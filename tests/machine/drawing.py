@@ -10,7 +10,7 @@ from attrs import evolve
 
 from tests.machine import making as m
 from toolloop._usage import IterationUsage, Usage
-from toolloop.machine.queries import driven, next_deadline, open_round
+from toolloop.machine.queries import driven, next_deadline
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.loop import Loop, Thread
 from toolloop.machine.record.replies import server_calls_without_results
@@ -251,8 +251,7 @@ class Drawing:
         return ev.Opened(setup, (m.user(self.new("task")),), path=(*self.path, call_id))
 
     def calls(self) -> Sequence[Call]:
-        round_ = open_round(self.here)
-        return round_.calls if round_ else ()
+        return self.here.round.calls if self.here.round else ()
 
     def a_call(self, *statuses: Status) -> str:
         """The id of a call in one of these statuses, as a rule; else of any."""

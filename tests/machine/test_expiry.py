@@ -73,9 +73,12 @@ def test_the_last_call_of_a_round_may_expire() -> None:
 
 
 def test_the_end_of_a_tool_that_brings_the_time_is_kept() -> None:
-    """A sibling that ran has its result; one that still runs was cancelled, and may have had effects."""
+    """A sibling that ran has its result; one that still runs is waited for, and cancelled where its driver is gone."""
     running = two(ev.Continued(), ev.Started("d"), execution="ready")
-    assert m.results(m.history(step(running, LATE))[-1]) == {"c": EXPIRED, "d": CANCELLED}
+    late = step(running, LATE)
+    assert m.phase(late) == "Stopping"
+    assert m.results(m.history(step(late, ev.Woken()))[-1]) == {"c": EXPIRED, "d": CANCELLED}
+    assert m.results(m.history(step(late, m.ended("d")))[-1]) == {"c": EXPIRED, "d": "done"}
     state = step(running, evolve(m.ended("d"), at=105.0))
     assert m.termination(state) == Expired("once")
     assert m.results(m.history(state)[-1]) == {"c": EXPIRED, "d": "done"}
@@ -84,6 +87,7 @@ def test_the_end_of_a_tool_that_brings_the_time_is_kept() -> None:
 def test_a_late_end_after_it_changes_nothing() -> None:
     """As after any end of the loop."""
     state = step(two(ev.Continued(), ev.Started("d"), execution="ready"), LATE)
+    state = step(state, ev.Woken())
     assert step(state, evolve(m.ended("d"), iteration=1, attempt=1)) == state
 
 

@@ -34,6 +34,7 @@ from toolloop.machine.record.loop import (
 from toolloop.machine.record.state import State
 from toolloop.machine.tree import fold, fork, step
 from toolloop.machine.values.calls import GrantSpec
+from toolloop.machine.values.setup import Limits
 
 PHASES = tuple(TRANSITIONS)
 Way = tuple[type[Phase], type[ev.Event], type[Phase]]
@@ -43,8 +44,8 @@ TARGETS: set[Way] = {
 
 
 # The lives of `make test` are some that together go every way that those of `make deep` go.
-LIVES: Sequence[int] = range(110) if IS_DEEP else (4, 9, 14, 22, 31, 32, 37, 61, 74, 76)
-NESTED_LIVES: Sequence[int] = range(60) if IS_DEEP else (0, 4, 22, 28, 36, 51)
+LIVES: Sequence[int] = range(110) if IS_DEEP else (4, 25, 32, 51, 73)
+NESTED_LIVES: Sequence[int] = range(60) if IS_DEEP else (0, 3, 4, 7, 9, 10, 14, 38, 40, 55, 59)
 
 
 @cache
@@ -106,6 +107,10 @@ def rare() -> list[tuple[State, ev.Event]]:
     waits_for_both = m.after(m.replied("tool_use", *calls[1:]), m.asks("c", "d"), execution="ready")
     judging = m.go(waits_for_both, m.decided(d=m.approve({"a": 2})), ev.Continued())
     decides = m.decided(c=m.APPROVE)
+    runs = m.go(m.go(waits_for_both, m.decided(c=grant), ev.Continued()), ev.Started("c"))
+    too_late = m.after(m.replied("tool_use", calls[1]), ev.Started("c"), limits=Limits(timeout=1.0))
+    too_late = step(too_late, ev.Ticked(seconds=1.0))
+    ends = ev.TurnEnded(waits=True)
     keep_all, keep_p, keep_d = (ev.HistoryTaken(reply=m.said(*kept)) for kept in (calls, calls[:1], calls[2:]))
     return [
         (fork(decided, "copy", 0.0), keep_all),
@@ -117,6 +122,10 @@ def rare() -> list[tuple[State, ev.Event]]:
         (decided, ev.GrantRevoked("1/c")),
         (judging, decides),
         (judging, ev.Approved(decides.decisions)),
+        (step(runs, ev.HistoryTaken(reply=m.said(*calls[1:], m.call("e")))), ev.Stopped(waits=True)),
+        (step(runs, ev.Stopped(waits=True)), ev.GrantRevoked("1/c")),
+        (too_late, ends),
+        (step(too_late, ends), ev.Changed(limits=Limits())),
     ]
 
 

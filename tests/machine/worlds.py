@@ -14,7 +14,7 @@ from tests.machine.drawing import Drawing
 from tests.machine.editing import some_compaction, some_edit, some_params, some_taking
 from toolloop.errors import CallerError
 from toolloop.machine.machine import TRANSITIONS
-from toolloop.machine.queries import answer_of, driven, runs_calls, under_way, waiting
+from toolloop.machine.queries import answer_of, driven, running, under_way, waiting
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.effects import CancelRequest, Conclude, EndTurn, Judge, RunCall, SendRequest
 from toolloop.machine.record.loop import (
@@ -25,6 +25,7 @@ from toolloop.machine.record.loop import (
     Phase,
     Ready,
     Requesting,
+    Stopping,
     Thread,
     TooDeep,
     Waiting,
@@ -125,9 +126,9 @@ class World(Drawing):
             ev.Started: lambda: ev.Started(self.a_call(Status.CLEARED, Status.PROPOSED)),
             ev.Ended: self._ended,
             ev.Ticked: self.some_tick,
-            ev.TurnEnded: ev.TurnEnded,
+            ev.TurnEnded: lambda: ev.TurnEnded(waits=self.chance(2)),
             ev.Continued: self._continued,
-            ev.Stopped: lambda: ev.Stopped(self.new("enough")),
+            ev.Stopped: lambda: ev.Stopped(self.new("enough"), waits=self.chance(2)),
             ev.HistoryEdited: self._edited,
             ev.HistoryTaken: lambda: some_taking(self),
             ev.Changed: self._changed,
@@ -205,7 +206,8 @@ class World(Drawing):
     def perform(self) -> ev.Event:
         """What comes of the effects that are outstanding, and of what is under way, anywhere in the tree."""
         effects = outstanding(self.state)
-        begun = [path for path, loop in driven(self.state) if isinstance(loop.phase, Requesting) or runs_calls(loop)]
+        begun = [path for path, loop in driven(self.state) if isinstance(loop.phase, Requesting)]
+        begun += dict.fromkeys(path for path, _ in running(self.state))
         if begun and (not effects or self.chance(2)):
             self.path = self.rng.choice(begun)
             return self._answer() if isinstance(self.here.phase, Requesting) else self.make(ev.Ended)
@@ -267,8 +269,10 @@ class World(Drawing):
         if self.path and self.chance(8):  # whatever, inside a call
             return self.make(self.rng.choice(BELOW))
         self.path = ()
-        if isinstance(root.phase, Requesting) and self.chance(15):
+        if (isinstance(root.phase, Requesting) or running(self.state)) and self.chance(15):
             return self.make(ev.Stopped)
+        if isinstance(root.phase, Stopping) and self.chance(2):
+            return self.make(self.rng.choice((*TRANSITIONS[Stopping], ev.Changed)))
         if ev.HistoryTaken not in self.without and self.chance(20):
             return self.make(ev.HistoryTaken)
         if self.busy() and not self.chance(15 if self.nested else 5):  # a tree needs its time to grow

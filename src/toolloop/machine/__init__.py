@@ -65,6 +65,7 @@ from toolloop.machine.record.loop import (
     Round as Round,
     RoundCalls as RoundCalls,
     Running as Running,
+    Stopping as Stopping,
     Thread as Thread,
     TooDeep as TooDeep,
     Waiting as Waiting,

@@ -10,7 +10,7 @@ Theory
     It is the caller's turn in `Waiting`, `Finished` and `Failed`. A driver works in the other phases. While it works,
     commands are accepted at once and take effect as soon as possible: injected messages after the reply, a stop at the
     end of the request. A turn starts with a request. It ends with `TurnEnded`, or with a reply after which no call
-    runs.
+    runs. A loop that ends while calls run is `Stopping`: nothing starts, and it ends with the end of the last one.
     Requests and starts are recorded before they happen (`Requested`, `Started`), their results afterwards. So a driver
     that takes a loop over finds all that was in progress: it repeats a request, and a running call runs again or is
     uncertain.
@@ -50,6 +50,7 @@ from toolloop.machine.record.loop import (
     Requesting,
     Round,
     Running,
+    Stopping,
     TooDeep,
     Waiting,
     round_of,
@@ -82,6 +83,7 @@ from toolloop.machine.values.calls import Status
 from toolloop.machine.values.chain import Chain
 from toolloop.machine.values.setup import Setup
 from toolloop.machine.values.stop_reasons import RUN
+from toolloop.terminations import LIMITS
 
 _NO_ROUND = Round(0, None)
 _ALL_MAY_RUN = ev.Judged()
@@ -169,7 +171,7 @@ def end_turn(loop: Loop, event: ev.TurnEnded) -> Loop:
         return loop._replace(phase=TooDeep()) if limits.too_deep(loop) or reached is None else end(loop, reached)
     unfinished = round_.having(Status.RUNNING) or startable(loop.setup, round_)
     if unfinished and (reached := limits.out_of_time(loop) or limits.over_budget(loop, limits.BEFORE_TOOLS)):
-        return end(loop, reached)
+        return end(loop, reached, waits=event.waits)
     return loop._replace(phase=Waiting("decision_required"))
 
 
@@ -213,10 +215,17 @@ def clear_decided(loop: Loop) -> Loop:
 
 
 def stop(loop: Loop, event: ev.Stopped) -> Loop:
-    """Stop the loop. A request in progress is finished first. The first reason counts."""
+    """Stop the loop. A request in progress, and calls that run, end first. The first reason counts."""
     if isinstance(loop.phase, Requesting):
         return loop if loop.phase.stopping else loop._replace(phase=Requesting(stopping=True, reason=event.reason))
-    return stopped(loop, event.reason)
+    if isinstance(loop.phase, Stopping):
+        return loop if event.waits else end_stopped(loop)
+    return stopped(loop, event.reason, waits=event.waits)
+
+
+def end_stopped(loop: Loop) -> Loop:
+    """End a loop that is to end, once no call runs in it, or because the one who ran them is gone."""
+    return end(loop, loop.phase.termination) if isinstance(loop.phase, Stopping) else loop
 
 
 def follow_up(loop: Loop, event: ev.FollowedUp) -> Loop:
@@ -241,7 +250,7 @@ def follow_up(loop: Loop, event: ev.FollowedUp) -> Loop:
 
 
 def change(loop: Loop, event: ev.Changed) -> Loop:
-    """Change parameters or limits, from the next request on. If a limit ended the loop, new limits resume it.
+    """Change parameters or limits, from the next request on. If a limit ends the loop, new limits resume it.
 
     A `container` parameter that the caller sets or removes replaces the container of the open turn.
     """
@@ -252,7 +261,13 @@ def change(loop: Loop, event: ev.Changed) -> Loop:
         if isinstance(phase, Finished) and phase.resume_point:
             phase = evolve(phase, resume_point=evolve(phase.resume_point, container=None))
         loop = loop._replace(container=None, phase=phase)
-    if event.limits is None or not isinstance(phase, Finished) or phase.resume_point is None:
+    if event.limits is None:
+        return loop
+    if isinstance(phase, Stopping):
+        if isinstance(phase.termination, LIMITS):
+            return proceed(loop)  # it takes the calls that run back
+        raise not_allowed(loop, event, allowed(loop))
+    if not isinstance(phase, Finished) or phase.resume_point is None:
         return loop
     return proceed(edits.resumed(loop, phase.resume_point))
 
@@ -311,6 +326,7 @@ def wake(loop: Loop, event: ev.Woken) -> Loop:
     loop = _set_up(loop, setup)
     if isinstance(loop.phase, Requesting):
         return fail(loop, ev.RequestFailed())
+    loop = end_stopped(loop)
     if (round_ := round_of(loop)) is None:
         return loop
     named = {name.partition("/")[0] for name in event.changed_tools}
@@ -382,17 +398,19 @@ TRANSITIONS: dict[type[Phase], dict[type[ev.Event], Rule]] = {
             ev.Decided: Rule(decide_calls, (Judging,)),
             ev.Approved: Rule(decide_calls, (Judging,)),
             ev.Continued: Rule(continue_loop, (Judging,)),
+            ev.Stopped: Rule(stop, (Stopping, Finished)),
         },
     ),
     Running: _row(
         Running,
         {
             ev.Started: Rule(start, (Running,)),
-            ev.TurnEnded: Rule(end_turn, (Waiting, Finished, Failed)),
+            ev.TurnEnded: Rule(end_turn, (Waiting, Stopping, Finished, Failed)),
             ev.Decided: Rule(decide_calls, (Running,)),
             ev.Approved: Rule(decide_calls, (Running,)),
             ev.Continued: Rule(continue_loop, (Running,)),
             ev.Woken: Rule(wake, (Running, Judging)),
+            ev.Stopped: Rule(stop, (Stopping, Finished)),
         },
     ),
     Waiting: _row(
@@ -402,6 +420,16 @@ TRANSITIONS: dict[type[Phase], dict[type[ev.Event], Rule]] = {
             ev.Approved: Rule(decide_calls, (Waiting,)),
             ev.Continued: Rule(continue_loop, (Ready, Judging, Running)),
         },
+    ),
+    Stopping: _row(
+        Stopping,
+        {
+            ev.Ended: Rule(end_call, (Stopping, Finished)),  # the last one ends the loop: see `tree`
+            ev.Changed: Rule(change, (Stopping, Running)),
+            ev.Stopped: Rule(stop, (Stopping, Finished)),
+            ev.Woken: Rule(wake, (Finished,)),
+        },
+        is_open=False,
     ),
     Finished: _row(
         Finished,

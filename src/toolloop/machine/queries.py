@@ -21,6 +21,7 @@ from toolloop.machine.record.loop import (
     Requesting,
     Round,
     Running,
+    Stopping,
     TooDeep,
     Waiting,
     round_of,
@@ -34,7 +35,7 @@ from toolloop.machine.values.setup import Texts
 from toolloop.machine.values.texts import fill_text
 from toolloop.terminations import NaturalEnd, Refused, StopCondition
 
-LoopStatus = Literal["needs_decision", "needs_command", "runnable", "running", "failed", "ended"]
+LoopStatus = Literal["needs_decision", "needs_command", "runnable", "running", "stopping", "failed", "ended"]
 
 
 # --- the loops of a tree ---------------------------------------------------------------------------------------------
@@ -129,7 +130,8 @@ def waiting(state: State, path: Path = ()) -> list[tuple[Path, Call]]:
 
 def under_way(state: State) -> bool:
     """Return whether a request or a call is in progress, anywhere in the tree."""
-    return any(isinstance(loop.phase, Requesting) or runs_calls(loop) for _, loop in driven(state))
+    is_stopping = isinstance(state.root.phase, Stopping)
+    return is_stopping or any(isinstance(loop.phase, Requesting) or runs_calls(loop) for _, loop in driven(state))
 
 
 def runs_calls(loop: Loop) -> bool:
@@ -139,13 +141,26 @@ def runs_calls(loop: Loop) -> bool:
     return any(not call.has_loop for call in loop.round.having(Status.RUNNING))
 
 
+def running(state: State, path: Path = ()) -> list[tuple[Path, Call]]:
+    """Return the calls whose tools run, with the paths of their loops: in the loop at `path`, and below.
+
+    They include those that a loop which is to end waits for.
+    """
+    loop, found = state.loops[path], list[tuple[Path, Call]]()
+    for call in loop.round.having(Status.RUNNING) if loop.round is not None else ():
+        found += running(state, (*path, call.id)) if call.has_loop else [(path, call)]
+    return found
+
+
 def room_for_requests(state: State, path: Path) -> int | None:
     """Return how many more requests the loop at `path` allows inside its calls; None means no limit."""
     in_progress = sum(isinstance(each.phase, Requesting) for _, each in inside(state, path))
     return limits.requests_left(state.loops[path], in_progress)
 
 
-def status_of(state: State, *, is_handed_over: bool = True) -> LoopStatus:
+def status_of(  # noqa: PLR0911 - one return for each status
+    state: State, *, is_handed_over: bool = True
+) -> LoopStatus:
     """Return the status by which a store lists loops.
 
     Args:
@@ -159,6 +174,8 @@ def status_of(state: State, *, is_handed_over: bool = True) -> LoopStatus:
     match state.root.phase:
         case Waiting() if is_handed_over:
             return "needs_command"
+        case Stopping() | Requesting(stopping=True):
+            return "stopping"
         case Failed():
             return "failed"
         case Finished() | TooDeep():

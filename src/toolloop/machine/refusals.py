@@ -6,9 +6,10 @@ from collections.abc import Container, Mapping
 
 from toolloop.errors import IllegalCommand, UndecidedCalls
 from toolloop.machine.record import journal_events as ev
-from toolloop.machine.record.loop import Failed, Loop, Waiting
+from toolloop.machine.record.loop import Failed, Loop, Stopping, Waiting
 from toolloop.machine.rules.approving import describe
-from toolloop.machine.values.calls import Call, Why
+from toolloop.machine.values.calls import Call, Status, Why
+from toolloop.terminations import LIMITS
 
 # The methods by which a caller asks for each event. Only drivers record the other events.
 _ASKED: dict[type[ev.Event], tuple[str, ...]] = {
@@ -31,6 +32,8 @@ def commands_in(loop: Loop, known: Container[type[ev.Event]]) -> tuple[str, ...]
         words[:2] = [injecting(loop)]  # there is no wait to continue; messages are queued
     if loop.round is None and ev.Decided in known:
         words.remove("a decision")
+    if isinstance(loop.phase, Stopping) and not isinstance(loop.phase.termination, LIMITS):
+        words.remove("extend()")
     return (*words, "fork()") if words else ()
 
 
@@ -43,11 +46,20 @@ def not_allowed(loop: Loop, event: ev.Event, allowed: tuple[str, ...]) -> Illega
     """Return the error for an event that the phase of a loop does not accept."""
     phase, asked = type(loop.phase).__name__, _asked(loop, event)
     return IllegalCommand(
-        f"{asked} is not allowed while the loop is {phase}; allowed now: {', '.join(allowed) or 'nothing'}",
+        f"{asked} is not allowed while the loop is {phase}{_because(loop)}; "
+        f"allowed now: {', '.join(allowed) or 'nothing'}",
         state=phase,
         asked=asked,
         allowed=allowed,
     )
+
+
+def _because(loop: Loop) -> str:
+    """Name the calls that a loop waits for before it ends."""
+    running = [] if loop.round is None else loop.round.having(Status.RUNNING)
+    if not isinstance(loop.phase, Stopping):
+        return ""
+    return f", because {', '.join(f'{call.name} ({call.id})' for call in running)} still runs. Wait until it has ended"
 
 
 def _asked(loop: Loop, event: ev.Event) -> str:

@@ -27,7 +27,7 @@ from collections.abc import Iterable
 from attrs import evolve, field, frozen
 
 from toolloop.errors import IllegalCommand
-from toolloop.machine.machine import outstanding as effects_of, take, wake
+from toolloop.machine.machine import end_stopped, outstanding as effects_of, take, wake
 from toolloop.machine.queries import (
     children,
     inside,
@@ -36,6 +36,7 @@ from toolloop.machine.queries import (
     open_round,
     room_for_requests,
     run_of,
+    running,
     runs_calls,
     tools_along,
     waiting,
@@ -50,6 +51,7 @@ from toolloop.machine.record.loop import (
     Requesting,
     Round,
     Running,
+    Stopping,
     Waiting,
     is_over,
     round_of,
@@ -101,9 +103,9 @@ def step(state: State, event: ev.Event) -> State:
     """
     if len(state.loops) == 1 and not event.path:  # no loop inside a call, so no rules between loops
         root = advance_time(state.root, event.at, event.seconds)
-        return State({(): end_if_expired(state.root, root, take(root, event))})
+        return _end_stopped(State({(): end_if_expired(state.root, root, take(root, event))}))
     now = _advance_time(state, event.at, event.seconds)
-    return _end_expired(state, now, _route(now, event))
+    return _end_stopped(_end_expired(state, now, _route(now, event)))
 
 
 def _route(state: State, event: ev.Event) -> State:
@@ -167,6 +169,14 @@ def _end_expired(before: State, now: State, after: State) -> State:
         if then is not None and (ended := end_if_expired(before.loops[path], loop, then)) is not then:
             after = _changed(after, path, ended)
     return after
+
+
+def _end_stopped(state: State) -> State:
+    """End the loops that are to end, and in which no call runs any more."""
+    for path, loop in state.loops.items():
+        if isinstance(loop.phase, Stopping) and not running(state, path):
+            return _end_stopped(_changed(state, path, end_stopped(loop)))
+    return state
 
 
 def _end_too_late(state: State, path: Path, event: ev.Ended) -> State:
@@ -327,10 +337,10 @@ def _end_turn(state: State, path: Path, event: ev.TurnEnded) -> Loop:
     loops = children(state, path, loop.round)
     unfinished = runs_calls(loop) or any(is_at_work(child) for _, child in loops) or _may_start(loop)
     if unfinished and (late := limits.out_of_time(loop)):
-        return end(loop, late)
+        return end(loop, late, waits=event.waits)
     parts = tuple(part for part in (*limits.BEFORE_TOOLS, *limits.BEFORE_REQUESTS_BELOW) if part in found.held)
     if spent := limits.over_budget(loop, parts):
-        return end(loop, spent)
+        return end(loop, spent, waits=event.waits)
     failures = [(below[-1], child.phase.failure) for below, child in loops if isinstance(child.phase, Failed)]
     if not failures or waiting(state, path):  # the caller decides first; continuing also retries the request
         return loop._replace(phase=Waiting("decision_required"))
@@ -369,7 +379,7 @@ def _look(state: State, path: Path, room: limits.Room = limits.ANY) -> _Found:
     effects = tuple(evolve(effect, path=path) for effect in effects_of(loop))
     if room.requests == 0 and SendRequest(path) in effects:
         return _Found(held=frozenset(limits.BEFORE_REQUESTS_BELOW))
-    return _Found(effects, busy=isinstance(loop.phase, Requesting))
+    return _Found(effects, busy=isinstance(loop.phase, (Requesting, Stopping)))
 
 
 def _look_inside(state: State, path: Path, room: limits.Room) -> _Found:
@@ -415,6 +425,9 @@ def _copied(loop: Loop, loop_id: str) -> Loop:
     loop = loop._replace(setup=evolve(loop.setup, loop_id=loop_id), grants=(), thread=None)
     if isinstance(loop.phase, Requesting):
         return proceed(loop)
+    if isinstance(loop.phase, Stopping) and (asks := loop.round) is not None:
+        lost = [ask_again(call, loop.setup, loop.now) for call in asks.having(Status.RUNNING)]
+        return end_stopped(loop._replace(round=replace_calls(asks, lost)))
     round_ = open_round(loop)
     if isinstance(loop.phase, Judging) and round_ and all(call.status is Status.PROPOSED for call in round_.calls):
         return loop  # its calls are not judged yet

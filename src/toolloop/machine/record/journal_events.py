@@ -145,10 +145,12 @@ class TurnEnded(Event):
 
     Attributes:
         previews: of uncertain calls that have none, by call id.
+        waits: whether a limit waits for the calls that run; false in old journals, which settle them as cancelled.
 
     """
 
     previews: tuple[tuple[str, str], ...] = ()
+    waits: bool = False
 
 
 @frozen
@@ -168,11 +170,19 @@ class Continued(Event):
 
 @frozen
 class Stopped(Event):
-    """The caller stopped the loop. `by`, `via`: who and where, for the record."""
+    """The caller stopped the loop.
+
+    Attributes:
+        by, via: who and where, for the record.
+        waits: whether the calls that run are waited for, because a driver may run them. If not, they are settled as
+            cancelled, as in old journals.
+
+    """
 
     reason: str | None = None
     by: str | None = None
     via: str | None = None
+    waits: bool = False
 
 
 @frozen

@@ -237,6 +237,13 @@ class ResumePoint:
 
 
 @frozen
+class Stopping:
+    """The loop is to end with `termination`. Nothing starts any more, and the calls that run are waited for."""
+
+    termination: Termination
+
+
+@frozen
 class Finished:
     """The loop has ended. `resume_point`: only after a limit."""
 
@@ -256,7 +263,7 @@ class TooDeep:
     """The loop is nested too deep to run at all."""
 
 
-Phase = Ready | Requesting | Judging | Running | Waiting | Finished | Failed | TooDeep
+Phase = Ready | Requesting | Judging | Running | Waiting | Stopping | Finished | Failed | TooDeep
 
 
 class Loop(NamedTuple):

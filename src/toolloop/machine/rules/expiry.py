@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from toolloop.machine.record.loop import Judging, Loop, Running, Waiting, is_over
+from toolloop.machine.record.loop import Judging, Loop, Running, Stopping, Waiting, is_over
 from toolloop.machine.rules.calls import expired, is_expired, replace_calls
 from toolloop.machine.rules.grants import ask_where_gone
 from toolloop.machine.rules.joining import end
@@ -39,8 +39,10 @@ def end_if_expired(before: Loop, now: Loop, after: Loop) -> Loop:
         after: after the event, which counts: it may end a tool, or the loop.
 
     """
-    if now.setup.on_expiry != "stop" or before.round is None or now.round is None or is_over(after):
+    if now.setup.on_expiry != "stop" or before.round is None or now.round is None:
+        return after
+    if is_over(after) or isinstance(after.phase, Stopping):
         return after
     changes = now.round.calls.changes(before.round.calls)
     late = next((call for _, call in changes if call.status is Status.SETTLED), None)
-    return after if late is None else end(after, Expired(late.name))
+    return after if late is None else end(after, Expired(late.name), waits=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 from attrs import evolve
 
-from toolloop.machine.record.loop import Finished, Judging, Loop, ResumePoint, Round, Waiting
+from toolloop.machine.record.loop import Finished, Judging, Loop, ResumePoint, Round, Stopping, Waiting
 from toolloop.machine.record.replies import (
     close_paused,
     drop_unfinished,
@@ -16,7 +16,7 @@ from toolloop.machine.record.replies import (
 )
 from toolloop.machine.rules.calls import settle_open
 from toolloop.machine.rules.repetition import count_round
-from toolloop.machine.values.calls import Call, Result
+from toolloop.machine.values.calls import Call, Result, Status
 from toolloop.machine.values.chain import Chain
 from toolloop.machine.values.jsontext import JSON, decode, encode
 from toolloop.machine.values.setup import Texts
@@ -111,8 +111,17 @@ def settled_and_joined(loop: Loop, **changes: Any) -> Loop:
     return join(loop, (*_with_reply(loop, round_), *answer), **changes)
 
 
-def end(loop: Loop, termination: Termination) -> Loop:
-    """End a loop in any phase. If a limit ends it, it can be resumed from there."""
+def end(loop: Loop, termination: Termination, *, waits: bool = False) -> Loop:
+    """End a loop in any phase. If a limit ends it, it can be resumed from there.
+
+    Args:
+        loop: the loop.
+        termination: how it ends.
+        waits: whether calls that run are waited for. If not, they are settled as cancelled.
+
+    """
+    if waits and loop.round is not None and loop.round.having(Status.RUNNING):
+        return loop._replace(phase=Stopping(termination))
     point = None
     if isinstance(termination, LIMITS):
         kept, parted = _part_system(loop.messages)

@@ -84,9 +84,9 @@ def fail(loop: Loop, event: RequestFailed) -> Loop:
     return proceed(loop) if event.failure is None else loop._replace(phase=Failed(event.failure))
 
 
-def stopped(loop: Loop, reason: str | None) -> Loop:
-    """Return the loop that its caller, or `stop_when`, stopped."""
-    return end(compacted_by_server(loop) if is_compaction(loop) else loop, StopCondition(reason))
+def stopped(loop: Loop, reason: str | None, *, waits: bool = False) -> Loop:
+    """Return the loop that its caller, or `stop_when`, stopped. `waits`: see `end`."""
+    return end(compacted_by_server(loop) if is_compaction(loop) else loop, StopCondition(reason), waits=waits)
 
 
 def detected(loop: Loop) -> LoopDetected | None:

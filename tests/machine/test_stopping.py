@@ -1,0 +1,145 @@
+"""A loop that ends while calls run: nothing starts, each end counts, and the last one ends the loop."""
+
+from __future__ import annotations
+
+import pytest
+from attrs import evolve
+from hypothesis import given
+
+from tests.machine import making as m
+from tests.machine.nested import at
+from tests.machine.worlds import World, lives
+from toolloop.errors import IllegalCommand
+from toolloop.machine.queries import running, status_of
+from toolloop.machine.record import journal_events as ev
+from toolloop.machine.record.effects import RunCall, SendRequest
+from toolloop.machine.record.loop import Finished, Stopping
+from toolloop.machine.record.state import State
+from toolloop.machine.tree import fold, fork, outstanding, step
+from toolloop.machine.values.setup import Limits, Texts
+from toolloop.terminations import LIMITS, StopCondition, Timeout
+
+CANCELLED = Texts().cancelled
+UNCERTAIN = Texts().uncertain.format(reason="the loop stopped")
+STOP = ev.Stopped("enough", waits=True)
+LATE = (ev.Ticked(seconds=9.0), ev.TurnEnded(waits=True))
+
+
+def two(**changes: object) -> State:
+    """`c` runs; `d` may start."""
+    calls = [m.call("c"), m.call("d", "pure")]
+    return m.after(m.replied("tool_use", *calls), ev.Started("c"), max_parallel_tools=1, **changes)
+
+
+def nested() -> State:
+    """`p` has a loop inside, whose call `a` runs."""
+    state = m.after(m.replied("tool_use", m.call("p", "pure")), m.judged())
+    state = step(state, m.child(state, "p"))
+    return m.go(state, *at("p", ev.Requested(), m.replied("tool_use", m.call("a")), ev.Started("a")))
+
+
+@given(lives)
+def test_a_loop_that_is_to_end_waits_for_exactly_what_runs(world: World) -> None:
+    """Nothing starts in it; it ends with the last end; each end that was seen is the result."""
+    for was, event, now in zip(world.states, world.journal[1:], world.states[1:], strict=False):
+        for path, loop in now.loops.items():
+            if isinstance(loop.phase, Stopping):
+                assert running(now, path)
+                assert not [each for each in outstanding(now) if isinstance(each, (RunCall, SendRequest)) and not path]
+        if isinstance(was.root.phase, Stopping):
+            assert len(now.root.started) == len(was.root.started)
+            assert now.root.iterations == was.root.iterations
+        if isinstance(was.root.phase, Stopping) and isinstance(now.root.phase, Finished):
+            assert now.root.phase.termination == was.root.phase.termination
+            assert isinstance(event, (ev.Woken, ev.Stopped)) or not running(now)
+
+
+def test_the_result_of_a_call_that_ends_after_the_stop_is_kept() -> None:
+    """As it was, and the loop ends with it; the call that had not started does not run."""
+    state = step(two(), STOP)
+    assert (m.phase(state), status_of(state), outstanding(state)) == ("Stopping", "stopping", ())
+    assert m.history(state) == m.history(two())  # the round joins when the last call has ended
+    state = step(state, m.ended("c", "refunded 902"))
+    assert m.termination(state) == StopCondition("enough")
+    assert m.results(m.history(state)[-1]) == {"c": "refunded 902", "d": Texts().not_run}
+
+
+def test_the_end_of_a_driver_that_nobody_saw_is_told_as_that() -> None:
+    """Another driver, or a stop where no driver is left, ends the loop and starts nothing."""
+    for gone in (ev.Woken(), ev.Stopped("again")):
+        state = step(step(two(), STOP), gone)
+        assert m.termination(state) == StopCondition("enough")
+        assert m.results(m.history(state)[-1]) == {"c": CANCELLED, "d": Texts().not_run}
+    assert step(step(two(), STOP), ev.Stopped("again", waits=True)).root.phase == Stopping(StopCondition("enough"))
+
+
+def test_a_call_that_was_seen_to_be_cancelled_is_uncertain() -> None:
+    """Unless it may be repeated: then it was cancelled."""
+    state = step(step(two(), STOP), ev.Ended("c", None))
+    assert m.results(m.history(state)[-1])["c"] == UNCERTAIN
+    repeatable = m.after(m.replied("tool_use", m.call("c", "pure")), ev.Started("c"))
+    state = step(step(repeatable, STOP), ev.Ended("c", None))
+    assert m.results(m.history(state)[-1]) == {"c": CANCELLED}
+
+
+def test_a_limit_takes_the_same_way() -> None:
+    """Its new value takes the running call back; after the end, the loop resumes with the result."""
+    late = m.go(two(limits=Limits(timeout=5.0)), *LATE)
+    assert late.root.phase == Stopping(Timeout(5.0))
+    back = step(late, ev.Changed(limits=Limits(timeout=50.0)))
+    assert (m.phase(back), [call.id for _, call in running(back)]) == ("Running", ["c"])
+    ended = step(late, m.ended("c"))
+    assert m.termination(ended) == Timeout(5.0)
+    resumed = step(ended, ev.Changed(limits=Limits(timeout=50.0)))
+    assert outstanding(resumed) == (RunCall("d"),)
+    assert m.the_call(resumed, "c").result is not None
+
+
+def test_a_stopped_loop_takes_nothing_back() -> None:
+    """What was stopped stays stopped, and the error names the call that runs."""
+    state = step(two(), STOP)
+    for refused in (ev.Changed(limits=Limits()), ev.FollowedUp((m.user(),)), m.decided(c=m.DENY), ev.Continued()):
+        with pytest.raises(IllegalCommand, match=r"because once \(c\) still runs") as error:
+            step(state, refused)
+        assert "extend()" not in error.value.allowed
+
+
+def test_loops_inside_its_calls_are_waited_for() -> None:
+    """Down to their tools; what they ask of the model is not."""
+    state = step(nested(), STOP)
+    assert (m.phase(state), running(state)) == ("Stopping", [(("p",), m.the_call(state.loops["p",], "a"))])
+    state = m.go(state, *at("p", m.ended("a")))
+    assert m.termination(state) == StopCondition("enough")
+    assert set(state.loops) == {()}
+    idle = m.after(m.replied("tool_use", m.call("p", "pure")), m.judged())
+    idle = m.go(step(idle, m.child(idle, "p")), *at("p", ev.Requested()))
+    assert m.phase(step(idle, STOP)) == "Finished"
+
+
+def test_a_loop_inside_a_call_has_its_own_limit() -> None:
+    """The loop above waits for it, and answers when it has ended."""
+    state = nested()
+    inner = state.loops["p",]
+    state = State({**state.loops, ("p",): inner._replace(setup=evolve(inner.setup, limits=Limits(timeout=1.0)))})
+    state = m.go(state, ev.Ticked(seconds=2.0), *at("p", ev.TurnEnded(waits=True)))
+    assert (m.phase(state), m.phase(state.loops["p",]), outstanding(state)) == ("Running", "Stopping", ())
+    state = m.go(state, *at("p", m.ended("a")))
+    assert m.phase(state.loops["p",]) == "Finished"
+
+
+def test_a_copy_has_the_end_without_the_call() -> None:
+    """The call does not run in the copy, so its end is uncertain there."""
+    copy = fork(step(two(), STOP), "copy", 0.0)
+    assert m.termination(copy) == StopCondition("enough")
+    assert m.results(m.history(copy)[-1])["c"] == UNCERTAIN
+
+
+def test_journals_of_earlier_versions_end_at_once() -> None:
+    """Their stops and limits waited for nothing, and a late end changed nothing."""
+    begun = [m.opened(m.user()), ev.Requested(), m.replied("tool_use", m.call("c")), ev.Started("c")]
+    for end in ([ev.Stopped("enough")], [ev.Ticked(seconds=9.0), ev.TurnEnded()]):
+        first = m.opened(m.user(), limits=Limits(timeout=5.0))
+        state = fold([first, *begun[1:], *end, evolve(m.ended("c"), iteration=1, attempt=1)])
+        assert m.results(m.history(state)[-1]) == {"c": CANCELLED}
+        point = state.root.phase.resume_point if isinstance(state.root.phase, Finished) else None
+        assert (point is not None) is isinstance(m.termination(state), LIMITS)
