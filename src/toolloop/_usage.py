@@ -122,6 +122,7 @@ class IterationUsage:
         seconds: the duration of the request.
         path: the ids of the calls that lead to its loop in a tree of loops.
         kind: "summary" if the request was for a summary of the history; else "reply".
+        is_partial: whether the request was given up, so that more tokens may have been used than are counted.
 
     """
 
@@ -133,3 +134,4 @@ class IterationUsage:
     seconds: float = 0.0
     path: tuple[str, ...] = ()
     kind: Literal["reply", "summary"] = "reply"
+    is_partial: bool = False

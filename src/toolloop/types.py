@@ -3,6 +3,7 @@
 from toolloop._drivers.streaming import AsyncTurnStream as AsyncTurnStream, TurnStream as TurnStream
 from toolloop._engine.sub_loops import ParamsOf as ParamsOf, SubLoop as SubLoop
 from toolloop._handles.asynchronous import OpeningLoop as OpeningLoop
+from toolloop._interface.calls import RunningCall as RunningCall
 from toolloop._interface.config import (
     Opinion as Opinion,
     Policy as Policy,

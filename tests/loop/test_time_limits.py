@@ -20,12 +20,13 @@ from tests.loop.concurrency import (
     either_kind,
     make,
     on_both_backends,
+    result_texts,
     told,
     turn,
 )
 from tests.loop.loop_trees import join
 from tests.loop.support import completed, params, yielded
-from toolloop import AsyncToolLoopHandle, LoopConfig, ToolContext, ToolLoopHandle, tool
+from toolloop import AsyncToolLoopHandle, LoopConfig, ToolContext, ToolLoopHandle, Usage, tool
 from toolloop.machine.values.setup import Texts
 from toolloop.terminations import Timeout
 from toolloop.testing import AsyncScriptedProvider, ScriptedProvider, reply
@@ -97,11 +98,12 @@ def standing(kind: str, script: Any, **config: Any) -> tuple[Handle, Standing]:
 
 @either_kind
 def test_a_request_that_takes_too_long_is_given_up(kind: str) -> None:
-    """The loop ends as a timeout, as if the request had not been made."""
+    """The loop ends as a timeout, as if the request had not been made; but it may cost something."""
     handle, provider = standing(kind, [])
     before = handle.messages
     ended = completed(turn(kind, handle))
-    assert (ended.termination, ended.iterations, ended.usage_log) == (Timeout(DEADLINE), 0, ())
+    assert (ended.termination, ended.iterations) == (Timeout(DEADLINE), 0)
+    assert [(each.is_partial, each.usage) for each in ended.usage_log] == [(True, Usage())]
     assert handle.messages == before
     if kind != "sync":
         assert provider.over.is_set(), "the task was to be cancelled"
@@ -166,8 +168,10 @@ class Slow:
     def loop(self, kind: str, **config: Any) -> Handle:
         """A loop that calls it, and is out of time then."""
         script = [reply(calls=[("slow", {})] * self.calls), reply("fine")]
-        self.handle = make(kind, script, [self.tool()], timeout=DEADLINE, **config)
-        assert completed(turn(kind, self.handle)).termination == Timeout(DEADLINE)
+        self.handle = make(kind, script, [self.tool()], timeout=DEADLINE, stop_grace=0.0, **config)
+        ended = completed(turn(kind, self.handle))
+        assert ended.termination == Timeout(DEADLINE)
+        assert [call.name for call in ended.running] == ["slow"] * self.calls
         return cast("Handle", self.handle)
 
     def let_go(self) -> None:
@@ -181,15 +185,16 @@ def fly(handle: Handle) -> None:
     inside.active_time_passes(handle, 2 * DEADLINE)
 
 
-def test_tools_in_threads_are_left_behind() -> None:
-    """The loop ends, the model will be told that they were cancelled, and `cancelled` tells them."""
+def test_tools_in_threads_are_waited_for() -> None:
+    """`cancelled` tells them; the loop ends with their end, which counts, and not before."""
     slow = Slow()
     handle = slow.loop("sync")
-    (block,) = handle.messages[-1]["content"]
-    assert (block["content"], block["is_error"]) == (Texts().cancelled, True)
+    assert handle.view()["status"] == "stopping"
+    assert len(handle.messages) == 1
     slow.let_go()
     assert slow.seen == [True]
-    assert "late but good" not in str(handle.messages)
+    assert handle.view()["status"] == "ended"
+    assert result_texts(handle.messages[-1]) == ["late but good"]
 
 
 @each("early", [True, False])

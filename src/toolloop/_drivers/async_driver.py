@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, ClassVar
 
 import anyio
 import anyio.lowlevel
 from anyio.abc import TaskGroup
 
-from toolloop._drivers.event_loops import in_thread, is_cancelling_task, only_error, without_cancellation
+from toolloop._drivers.event_loops import in_thread, is_cancelling_task, library, only_error, without_cancellation
 from toolloop._drivers.notifier import AsyncNotifier
 from toolloop._drivers.operation_threads import OperationThreads
 from toolloop._drivers.streaming import AsyncUnread
 from toolloop._engine.engine import Engine
-from toolloop._engine.operations import ModelRequest, Operation, exhaust
+from toolloop._engine.operations import Operation, exhaust
 from toolloop._engine.tool_calls import CallRun
 from toolloop.errors import ToolLoopError
 
@@ -32,8 +34,9 @@ class AsyncDriver:
         self.engine = engine
         self.notifier = AsyncNotifier(self._cancel_left_behind)
         self._was_read: Callable[[], Awaitable[None]] = _no_reader  # waits for the reader of a streamed turn
-        self.threads = OperationThreads(engine, self.notifier, when_late)
+        self.threads = OperationThreads(engine, self.notifier, when_late, self._ask_late)
         self._when_late = when_late
+        self._backend = "asyncio"
 
     def read_by(self, unread: AsyncUnread | None) -> None:
         """Set the reader to wait for; None means that the turn is not streamed."""
@@ -48,6 +51,7 @@ class AsyncDriver:
         """
         try:
             self.engine.wake()
+            self._backend = library()
             with self.notifier.listening():
                 return await self._drive(result, None)
         except BaseExceptionGroup as errors:  # no task lets an exception out, so it was raised by the driver itself
@@ -93,14 +97,13 @@ class AsyncDriver:
             return
         elif group is not None and not self.engine.is_alone(operation):
             group.start_soon(self._perform_cancellable, operation)
-        elif not isinstance(operation.work, ModelRequest):
+        else:
             await self._perform_cancellable(operation)
-        else:  # it is not cancelled; and anyio keeps a task, and so the lease, after the event loop is closed
-            await self._perform(operation)
 
     async def _perform_cancellable(self, operation: Operation) -> None:
         with anyio.CancelScope() as scope:
-            operation.cancel = scope.cancel
+            # A scope keeps its task, and so the lease, even after the event loop is closed.
+            operation.cancel = partial(_cancel, weakref.ref(scope))
             await self._perform(operation)
 
     async def _perform(self, operation: Operation) -> None:
@@ -130,9 +133,19 @@ class AsyncDriver:
         if self.engine.timer.is_paused and self.engine.journal.is_behind:  # the driver may wait for the reader
             await in_thread(self._when_late)
 
+    def _ask_late(self, operation: Operation) -> Any:
+        """Call result filters in a thread: the event loop may be gone, so they get one of their own."""
+        return anyio.run(operation.work.perform_async, _no_reader, backend=self._backend)
+
     def _cancel_left_behind(self) -> None:
-        for operation in self.engine.left_behind():
-            operation.cancel()
+        for operation, seconds in self.engine.left_behind():
+            operation.cancel(seconds)
+
+
+def _cancel(scope: weakref.ref[anyio.CancelScope], seconds: float) -> None:
+    """Cancel a scope that may be gone, after some seconds."""
+    if (found := scope()) is not None:
+        found.deadline = min(found.deadline, anyio.current_time() + seconds)
 
 
 async def _no_reader() -> None:

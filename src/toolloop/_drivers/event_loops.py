@@ -36,9 +36,15 @@ def _soon(call: Callable[..., object], function: Callable[[], None]) -> None:
         call(function)
 
 
+def library() -> str:
+    """Return the name of the library of the running event loop."""
+    return "trio" if (trio := sys.modules.get("trio")) is not None and _is_in(trio) else "asyncio"
+
+
 def spawn(run: Callable[[], Awaitable[None]]) -> Any:
     """Run an async function in a task that belongs to the event loop."""
-    if (trio := sys.modules.get("trio")) is not None and _is_in(trio):
+    if library() == "trio":
+        trio = sys.modules["trio"]
         return trio.lowlevel.spawn_system_task(run, context=contextvars.copy_context())
     import asyncio  # noqa: PLC0415 - the other event loop
 

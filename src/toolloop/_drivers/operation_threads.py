@@ -21,10 +21,25 @@ class OperationThreads:
 
     """
 
-    def __init__(self, engine: Engine, notifier: Notifier | AsyncNotifier, when_late: Callable[[], None]) -> None:
-        """`when_late`: stores, in its thread, the end of a call that comes while no driver works."""
+    def __init__(
+        self,
+        engine: Engine,
+        notifier: Notifier | AsyncNotifier,
+        when_late: Callable[[], None],
+        ask: Callable[[Operation], Any],
+    ) -> None:
+        """Start no thread yet.
+
+        Args:
+            engine: takes the ends.
+            notifier: of the driver.
+            when_late: stores, in its thread, the end of a call that comes while no driver works.
+            ask: performs a question in such a thread.
+
+        """
         self.notifier = notifier
         self._engine = engine
+        self._ask = ask
         self._when_late = when_late
 
     def launch(self, operation: Operation, perform: Callable[[], Any]) -> None:
@@ -60,6 +75,8 @@ class OperationThreads:
             self._engine.complete(operation, value)
         self.notifier.notify()
         if self._engine.timer.is_paused:  # there is no driver, or it waits for the reader of a stream
+            if (filters := self._engine.filters_of(operation)) is not None:
+                self._launch(filters, lambda: self._ask(filters))
             self._when_late()
 
 

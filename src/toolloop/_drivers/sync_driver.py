@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable, Generator
 from typing import Any, ClassVar
 
@@ -10,7 +12,7 @@ from toolloop._drivers.operation_threads import OperationThreads
 from toolloop._drivers.streaming import Unread
 from toolloop._engine.engine import Engine
 from toolloop._engine.operations import Operation, Question, exhaust
-from toolloop._engine.tool_calls import Steps
+from toolloop._engine.tool_calls import CallRun, Steps
 
 # The longest wait in seconds. CPython handles a Ctrl-C just before a wait only when the wait ends.
 _LONGEST_WAIT = 0.5
@@ -19,7 +21,9 @@ _LONGEST_WAIT = 0.5
 class SyncDriver:
     """Drives a loop in the thread of its caller.
 
-    A single operation is performed in this thread; several run in parallel, in threads.
+    A single operation is performed in this thread; several run in parallel, in threads. A tool also runs in a thread if
+    this is not the main thread, or if the turn is streamed: then a stop ends the turn though the tool runs on, and its
+    progress is read while it runs.
     """
 
     is_async: ClassVar[bool] = False
@@ -29,7 +33,7 @@ class SyncDriver:
         self.engine = engine
         self.notifier = Notifier()
         self._wait_for_reader: Callable[[], None] | None = None  # in threads, while a turn is streamed
-        self.threads = OperationThreads(engine, self.notifier, when_late)
+        self.threads = OperationThreads(engine, self.notifier, when_late, lambda asked: exhaust(asked.work.perform()))
 
     def read_by(self, unread: Unread | None) -> None:
         """Set the reader that the threads wait for; None means that the turn is not streamed."""
@@ -42,6 +46,13 @@ class SyncDriver:
             result: returns the result of the turn; None while it is not over.
 
         """
+        try:
+            return (yield from self._drive(result))
+        except KeyboardInterrupt:
+            self._let_end(self.engine.interrupt())
+            raise
+
+    def _drive(self, result: Callable[[], Any]) -> Generator[None, None, Any]:
         engine, journal = self.engine, self.engine.journal
         engine.wake()
         while True:
@@ -62,8 +73,22 @@ class SyncDriver:
             elif (turn := result()) is not None:
                 return turn
 
+    def _let_end(self, seconds: float) -> None:
+        """Wait for the tools in threads, which have seen that they were cancelled. Another Ctrl-C ends the wait."""
+        until = time.monotonic() + seconds
+        while self.engine.has_runs() and (left := until - time.monotonic()) > 0:
+            self.notifier.wait(min(_LONGEST_WAIT, left))
+
+    def _takes_ctrl_c(self) -> bool:
+        """Return whether Ctrl-C interrupts this thread, which is waited for. Else a stop need not wait for a tool."""
+        return self._wait_for_reader is None and threading.current_thread() is threading.main_thread()
+
     def _perform(self, operation: Operation) -> Steps:
-        if not (isinstance(operation.work, Question) or self.engine.is_alone(operation)):
+        if isinstance(operation.work, CallRun):
+            is_here = self.engine.is_alone(operation) and self._takes_ctrl_c()
+        else:
+            is_here = isinstance(operation.work, Question) or self.engine.is_alone(operation)
+        if not is_here:
             self.threads.launch(operation, lambda: exhaust(operation.work.perform(), self._wait_for_reader))
         elif self.engine.launch(operation):
             try:

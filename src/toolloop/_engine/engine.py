@@ -18,20 +18,21 @@ from functools import partial
 from math import inf
 from typing import Any
 
+from toolloop._engine.ending import grace_of, is_given_up, is_graced, notice_ends
 from toolloop._engine.in_progress import ActiveTimer, InProgress, keys_of
 from toolloop._engine.model_requests import ModelRequests
 from toolloop._engine.operations import ModelRequest, Operation, Question
 from toolloop._engine.runtimes import Runtime, Runtimes
 from toolloop._engine.tool_calls import CallRun
 from toolloop._engine.tool_runs import ToolRuns
+from toolloop._interface.calls import RunningCall
 from toolloop._journal.journal import Journal, PendingRecord
-from toolloop.machine.queries import driven, everywhere, is_due, time_left
+from toolloop.machine.queries import everywhere, is_due, running, time_left
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.effects import CancelRequest, Conclude, Effect, EndTurn, Judge, RunCall, SendRequest
-from toolloop.machine.record.loop import Requesting, Running
+from toolloop.machine.record.loop import Stopping
 from toolloop.machine.record.state import Path, State
 from toolloop.machine.tree import outstanding
-from toolloop.machine.values.calls import Status
 
 LOG = logging.getLogger("toolloop")
 
@@ -130,6 +131,7 @@ class Engine:
             if self.journal.lost is not None:
                 return []
             self._take_over()
+            notice_ends(self.journal.state, self._progress.operations.values())
             self._let_time_pass()
             self._end_orphans()
             self._drop_stale_questions()
@@ -150,6 +152,8 @@ class Engine:
             if not operation.launched:
                 if isinstance(question := operation.work, Question):
                     question.give_up()
+                elif isinstance(run := operation.work, CallRun) and is_stored and self._progress.is_ending(operation):
+                    self._runs.record_end(operation, run, run.not_run())
                 self._progress.drop(operation)
             return operation.launched
 
@@ -183,7 +187,17 @@ class Engine:
             return is_task
         if self.error is not None:
             return is_task or (operation.launched and self._progress.is_awaited(operation))
-        return self._progress.is_awaited(operation)
+        return self._progress.is_awaited(operation) or self._is_waited_out(operation)
+
+    def _is_given_up(self, operation: Operation) -> bool:
+        return self._progress.has(operation) and is_given_up(self.journal.state, operation)
+
+    def _is_waited_out(self, operation: Operation) -> bool:
+        """Return whether the driver waits for a run of a loop that is to end: for `stop_grace` if it is the root."""
+        if not (operation.launched and self._progress.is_ending(operation)):
+            return False
+        is_root = isinstance(self.journal.state.root.phase, Stopping)
+        return not is_root or is_graced(self.journal.state, operation)
 
     def fail(self, error: Exception) -> None:
         """Begin no further operation. The driver raises this error once no task runs."""
@@ -199,6 +213,8 @@ class Engine:
         with self.journal.lock:
             now, left = time.monotonic(), time_left(self.journal.state)
             deadlines = [each.deadline for each in self._progress.operations.values()]
+            graces = [grace_of(self.journal.state, each) for each in self._progress.operations.values()]
+            deadlines += [until for until in graces if until is not None and until > now]
             waits = [deadline - now for deadline in deadlines if deadline is not None]
             return max(0.0, min([inf if left is None else left - self.timer.so_far(), *waits]))
 
@@ -216,6 +232,8 @@ class Engine:
                 case Question() as question:
                     self.error = self.error or (error if is_awaited else None)
                     question.give_up()
+                case ModelRequest() if self._is_given_up(operation):
+                    self.requests.cancel(operation.path)
                 case ModelRequest(summary=summary) if not (is_awaited or (summary and self._progress.has(operation))):
                     LOG.warning(
                         "a model request ended after the loop stopped waiting for it",
@@ -224,6 +242,7 @@ class Engine:
                 case ModelRequest() as request:
                     self.requests.ended(operation, request, value, error)
                 case CallRun() as run:
+                    is_awaited |= self._progress.is_ending(operation)
                     self._runs.ended(operation, run, value, is_awaited=is_awaited)
             self._progress.drop(operation)  # last, so that an interrupt before it is found by `_sort_out`
 
@@ -238,7 +257,9 @@ class Engine:
                     question.give_up()
                 case ModelRequest(summary=None) if is_awaited:
                     self._progress.record(ev.RequestFailed(path=operation.path))
-                case CallRun() as run if is_awaited:
+                case ModelRequest() if self._is_given_up(operation):
+                    self.requests.cancel(operation.path)
+                case CallRun() as run if is_awaited or self._progress.is_ending(operation):
                     self._runs.record_end(operation, run, None)
             self._progress.drop(operation)
 
@@ -258,7 +279,7 @@ class Engine:
             elif (isinstance(operation.work, CallRun) and operation.has_thread) or self._can_begin(operation):
                 continue
             else:
-                operation.cancel()
+                operation.cancel(0.0)
                 self.cut(operation)
 
     def _can_begin(self, operation: Operation) -> bool:
@@ -268,16 +289,36 @@ class Engine:
             return is_run and not operation.launched
         return self._progress.is_awaited(operation) if record.stored else record.sent
 
-    def left_behind(self) -> list[Operation]:
-        """Return the operations that the loop no longer waits for. The operations of a lost loop come to their end."""
+    def left_behind(self) -> list[tuple[Operation, float]]:
+        """Return the operations that the loop no longer waits for, and those of which it will in some seconds.
+
+        The operations of a lost loop come to their end.
+        """
         with self.journal.lock:
             if self.error is not None or self.journal.lost is not None:
                 return []
-            return [
-                each
-                for each in self._progress.operations.values()
-                if each.launched and not self._progress.is_awaited(each)
-            ]
+            operations, now = self._progress.operations.values(), time.monotonic()
+            notice_ends(self.journal.state, operations)
+            left = [(each, 0.0) for each in operations if each.launched and not self._progress.is_awaited(each)]
+            graces = [(each, grace_of(self.journal.state, each)) for each in operations if each.launched]
+            return left + [(each, until - now) for each, until in graces if until is not None and until > now]
+
+    def running(self) -> tuple[RunningCall, ...]:
+        """Return the calls whose tools still run here, though the loop is to end."""
+        with self.journal.lock:
+            return self._progress.running_calls()
+
+    def interrupt(self) -> float:
+        """Tell the tools in threads that they are cancelled. Return for how many seconds to wait for their ends."""
+        for operation in tuple(self._progress.operations.values()):
+            operation.interrupted |= isinstance(operation.work, CallRun)
+        return self.journal.state.root.setup.stop_grace
+
+    def filters_of(self, run: Operation) -> Operation | None:
+        """Return the result filters to call for a run that has ended, if no driver has begun to."""
+        with self.journal.lock:
+            found = self._progress.operations.get(run.key)
+            return found if found is not None and isinstance(found.work, Question) and not found.launched else None
 
     def has_runs(self) -> bool:
         """Return whether a tool whose end may count still runs in a thread.
@@ -292,7 +333,7 @@ class Engine:
 
     def _next_effect(self) -> Effect | None:
         state = self._progress.state
-        free = self._room_beside_summaries(state)
+        free = self._progress.effects_beside_summaries()
         for effect in outstanding(state):
             if free is not None and isinstance(effect, SendRequest) and effect not in free:
                 continue
@@ -303,18 +344,6 @@ class Engine:
             if self.holds is None or not self.holds(state, effect):
                 return effect
         return None
-
-    def _room_beside_summaries(self, state: State) -> tuple[Effect, ...] | None:
-        """Return the effects with requests for summaries counted in the budgets; None if there are none."""
-        asked = [
-            each.path
-            for each in self._progress.operations.values()
-            if isinstance(each.work, ModelRequest) and each.work.summary is not None and self._progress.is_awaited(each)
-        ]
-        if not asked:
-            return None
-        requesting = {path: state.loops[path]._replace(phase=Requesting()) for path in asked}
-        return outstanding(State({**state.loops, **requesting}))
 
     def _begin(self, effect: Effect) -> None:
         state = self._progress.state
@@ -339,7 +368,8 @@ class Engine:
                 self._progress.ask(effect, asking, partial(self._end_turn, effect.path))
 
     def _end_turn(self, path: Path, previews: tuple[tuple[str, str], ...]) -> None:
-        self._progress.record(ev.TurnEnded(path=path, previews=previews))
+        waits = bool(running(self._progress.state, path))
+        self._progress.record(ev.TurnEnded(path=path, previews=previews, waits=waits))
 
     def _judged(self, event: ev.Judged) -> None:
         if event.stop or event.results:
@@ -365,25 +395,15 @@ class Engine:
 
     def _end_orphans(self) -> None:
         """Record the ends of requests and calls that are in progress in the state, but not in this process."""
-        while (end := self._next_orphan()) is not None:
+        while (end := self._progress.next_orphan()) is not None:
             self._progress.record(end)
-
-    def _next_orphan(self) -> ev.Event | None:
-        for path, loop in driven(self._progress.state):
-            if isinstance(loop.phase, Requesting) and ("request", *path) not in self._progress.operations:
-                return ev.RequestFailed(path=path)
-            round_ = loop.round if isinstance(loop.phase, Running) else None
-            for call in round_.having(Status.RUNNING) if round_ is not None else ():
-                if not call.has_loop and ("run", *path, call.id) not in self._progress.operations:
-                    return ev.Ended(call.id, None, path=path)
-        return None
 
     def _drop_stale_questions(self) -> None:
         """Cancel questions that the loop no longer waits for: they may be slow, and a new one may be due."""
         for operation in tuple(self._progress.operations.values()):
             is_before_effect = isinstance(operation.work, Question) and operation.key[0] != "run"
             if is_before_effect and operation.launched and not self._progress.is_awaited(operation):
-                operation.cancel()
+                operation.cancel(0.0)
                 self._progress.drop(operation)
 
     def _let_time_pass(self) -> None:
@@ -394,6 +414,9 @@ class Engine:
             if isinstance(run := operation.work, CallRun):
                 self._runs.record_end(operation, run, run.timed_out(left_behind=True))
                 self._progress.drop(operation)
+        for operation in tuple(self._progress.operations.values()):
+            if self._is_given_up(operation):
+                self.requests.cancel(operation.path)
         left = time_left(self._progress.state)
         if (left is not None and left <= self.timer.so_far()) or is_due(self._progress.state, self.journal.now()):
             self._progress.record(ev.Ticked())

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
 from attrs import evolve
 
+from toolloop._engine.ending import is_ending, is_given_up
 from toolloop._engine.operations import DIGITS, Key, ModelRequest, Operation, Question
 from toolloop._engine.questions import Questions
 from toolloop._engine.tool_calls import CallRun
+from toolloop._interface.calls import RunningCall
 from toolloop._journal.journal import Journal, PendingRecord
 from toolloop._usage import IterationUsage
 from toolloop.events import WatchEvent
-from toolloop.machine.queries import driven_at
+from toolloop.machine.queries import driven, driven_at, running
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.effects import Conclude, Effect, EndTurn, Judge, RunCall, SendRequest
 from toolloop.machine.record.loop import Finished, Loop, Ready, Requesting, Running, round_of
@@ -151,7 +154,7 @@ class InProgress:
         key = ("run", *run.path, run.call.id)
 
         def is_wanted() -> bool:
-            loop = self.loop(run.path)
+            loop = self.state.at(run.path)
             return self.may_count(run, result) and loop is not None and not isinstance(loop.phase, Finished)
 
         self._ask(run.path, key, Question(asking, record, lambda: record(run.result), is_wanted))
@@ -181,13 +184,52 @@ class InProgress:
         loop = self.loop(operation.path)
         match operation.work:
             case ModelRequest(summary=None):
-                return loop is not None and isinstance(loop.phase, Requesting)
+                is_open = loop is not None and isinstance(loop.phase, Requesting)
+                return is_open and not is_given_up(self.state, operation)
             case ModelRequest():
                 return loop is not None and isinstance(loop.phase, Ready)
             case CallRun() as run:
                 return loop is not None and _runs(loop, run)
             case Question() as question:
                 return question.is_wanted()
+
+    def is_ending(self, operation: Operation) -> bool:
+        """Return whether it is the run of a call that a loop waits for before it ends."""
+        run = operation.work
+        return isinstance(run, CallRun) and is_ending(self.state, run.path) and self.may_count(run)
+
+    def running_calls(self) -> tuple[RunningCall, ...]:
+        """Return the calls whose tools run here, and which a loop waits for before it ends."""
+        began = self.journal.now() - time.monotonic()
+        return tuple(
+            RunningCall("/".join(each.key[1:]), run.call.name, datetime.fromtimestamp(began + each.begun, UTC))
+            for each in self.operations.values()
+            if isinstance(run := each.work, CallRun) and each.launched and self.is_ending(each)
+        )
+
+    def next_orphan(self) -> ev.Event | None:
+        """Return the end of a request or call that is in progress in the state, but not in this process."""
+        for path, loop in driven(self.state):
+            if isinstance(loop.phase, Requesting) and ("request", *path) not in self.operations:
+                return ev.RequestFailed(path=path)
+        for path, call in running(self.state):
+            above = self.loop(path)
+            is_open = above is not None and isinstance(above.phase, Running)
+            if ("run", *path, call.id) not in self.operations and (is_open or is_ending(self.state, path)):
+                return ev.Ended(call.id, None, path=path)
+        return None
+
+    def effects_beside_summaries(self) -> tuple[Effect, ...] | None:
+        """Return the effects with requests for summaries counted in the budgets; None if there are none."""
+        asked = [
+            each.path
+            for each in self.operations.values()
+            if isinstance(each.work, ModelRequest) and each.work.summary is not None and self.is_awaited(each)
+        ]
+        if not asked:
+            return None
+        requesting = {path: self.state.loops[path]._replace(phase=Requesting()) for path in asked}
+        return outstanding(State({**self.state.loops, **requesting}))
 
     def may_count(self, run: CallRun, result: Result | None = None) -> bool:
         """Return whether the end of a run may still be the result of its call. `result`: None if it is unknown."""

@@ -6,6 +6,8 @@ import logging
 from functools import partial
 from typing import Any
 
+from attrs import evolve
+
 from toolloop._engine.compacting import SummaryRequest
 from toolloop._engine.failures import describe_error, failure_of
 from toolloop._engine.in_progress import InProgress, one_question
@@ -14,6 +16,7 @@ from toolloop._engine.runtimes import Runtime, Runtimes
 from toolloop._interface.message_edits import refuse_lost_pause, refuse_unsendable
 from toolloop._journal.reporting import delta_of
 from toolloop._requests.params import Secrets
+from toolloop._usage import IterationUsage
 from toolloop.errors import CallerError, ModelError, OutsideError, ProtocolError
 from toolloop.events import RequestStarted
 from toolloop.machine.record import journal_events as ev
@@ -72,12 +75,25 @@ class ModelRequests:
             self._refuse(path, ModelError(str(error)))  # the caller cannot edit the history of a nested loop
 
     def cancel(self, path: Path) -> None:
-        """Give up a request in progress."""
+        """Give up a request in progress. What it has used is recorded as far as it is known."""
         operation = self._progress.operations.get(("request", *path))
+        event = ev.RequestFailed(path=path)
+        if operation is not None and operation.launched and isinstance(request := operation.work, ModelRequest):
+            event = evolve(event, **self._known_of(path, request, operation.took))
         if operation is not None:
-            operation.cancel()
+            operation.cancel(0.0)
             self._progress.drop(operation)
-        self._progress.record(ev.RequestFailed(path=path))
+        self._progress.record(event)
+
+    def _known_of(self, path: Path, request: ModelRequest, took: float) -> dict[str, Any]:
+        """Return what is known of a reply that did not arrive as a whole, as fields of `RequestFailed`."""
+        loop, partial = self._progress.state.loops[path], request.read.partial
+        reply = None if partial is None else read_reply(partial)
+        spent = IterationUsage(loop.iterations + 1) if reply is None else reply.entry(loop.iterations + 1, took)
+        return {
+            "spent": evolve(spent, seconds=took, is_partial=True),
+            "response": None if reply is None else reply.text,
+        }
 
     def _send(self, loop: Loop, request: Request) -> None:
         path = loop.setup.path

@@ -126,8 +126,10 @@ class Operation:
         launched: whether it is being performed.
         begun: when that began, by `time.monotonic`.
         thread: the thread that performs it, or is about to; None if the driver or a task performs it.
+        left_at: when its loop was seen to end without waiting for it any longer, by `time.monotonic`.
+        interrupted: whether the caller gave it up with Ctrl-C, so that its tool sees `cancelled`.
         outcome: its value and its error, until they are recorded.
-        cancel: cancels the task that performs it.
+        cancel: cancels the task that performs it, at once or after some seconds.
 
     """
 
@@ -138,8 +140,10 @@ class Operation:
     launched: bool = False
     begun: float = field(factory=time.monotonic)
     thread: Thread | None = None
+    left_at: float | None = None
+    interrupted: bool = False
     outcome: tuple[Any, Exception | None] | None = None
-    cancel: Callable[[], object] = lambda: None
+    cancel: Callable[[float], object] = lambda _seconds: None
 
     @property
     def name(self) -> str:

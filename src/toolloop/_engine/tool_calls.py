@@ -13,9 +13,11 @@ from typing import Any
 from attrs import define
 
 from toolloop._usage import IterationUsage
-from toolloop.machine.values.calls import Call, Result
+from toolloop.machine.rules.calls import error_result
+from toolloop.machine.values.calls import Call, Outcome, Result
 from toolloop.machine.values.jsontext import JSON, canonical, decode
 from toolloop.machine.values.setup import Setup
+from toolloop.machine.values.texts import fill_text
 from toolloop.tools import Tool, ToolContext, ToolRegistry
 from toolloop.tools.context import Report
 from toolloop.tools.function import not_awaitable
@@ -68,6 +70,10 @@ class CallRun:
     def timed_out(self, *, left_behind: bool) -> Result:
         """Return the result of a run that took too long. `left_behind`: whether it may still run in its thread."""
         return self.results.timed_out(self.limit or 0.0, left_behind=left_behind)
+
+    def not_run(self) -> Result:
+        """Return the result of a run that the loop ended before it began."""
+        return error_result(fill_text(self.setup.texts, "not_run"), Outcome.NOT_RUN)
 
     def start(self) -> Any:
         """Run the tool. For an async tool, return the awaitable."""

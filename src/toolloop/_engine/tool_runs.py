@@ -63,7 +63,7 @@ class ToolRuns:
             call._replace(status=Status.RUNNING, attempts=call.attempts + 1),
             known=partial(runtime.known_tools, loop),
             caller_state=self._caller_state,
-            cancelled=lambda: not self._progress.is_awaited(operation),
+            cancelled=lambda: operation.interrupted or not self._progress.is_awaited(operation),
             report=report,
         )
         if self._runtimes.observers(path):

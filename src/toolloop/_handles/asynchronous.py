@@ -159,7 +159,7 @@ class AsyncToolLoopHandle(HandleBase[AsyncProvider | AsyncSdkClient]):
                 return self._turns.hand_over(over)
             if self._lease is not None and not self._lease.is_shared:
                 await self._in_thread(self._lease.acquire)
-            return self._turns.hand_over(self._turns.current() or await self._driver.drive(self._turns.current))
+            return self._turns.hand_over(self._turns.current() or await self._driver.drive(self._turns.at_rest))
 
     @asynccontextmanager
     async def _letting_go(self) -> AsyncGenerator[None]:

@@ -30,7 +30,7 @@ from toolloop._interface.message_edits import HistoryEdit, explained, landing, o
 from toolloop._requests.params import Secrets, check_params, split
 from toolloop.errors import IllegalCommand, InvalidHistory
 from toolloop.machine.machine import allowed
-from toolloop.machine.queries import everywhere, is_due, is_empty
+from toolloop.machine.queries import everywhere, is_due, is_empty, running
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.loop import Failed, Finished, Loop, Ready, Waiting
 from toolloop.machine.record.state import State
@@ -184,9 +184,12 @@ class Commands:
             self._refuse(outgoing(loop, list(loop.messages), texts), loop, asked)
         return event
 
-    def stop(self, _state: State, reason: str | None = None, by: str | None = None) -> ev.Stopped:
-        """End a loop."""
-        return ev.Stopped(None if reason is None else well_formed(reason), by, **self._when(by))
+    def stop(
+        self, state: State, reason: str | None = None, by: str | None = None, *, is_driven: bool = True
+    ) -> ev.Stopped:
+        """End a loop. `is_driven`: whether a driver may run its calls, which are waited for then."""
+        waits = is_driven and bool(running(state))
+        return ev.Stopped(None if reason is None else well_formed(reason), by, waits=waits, **self._when(by))
 
     def retry(self, state: State, by: str | None = None) -> ev.Continued:
         """Go back to the point before the request that failed.

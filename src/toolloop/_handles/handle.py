@@ -136,7 +136,7 @@ class HandleBase(Generic[ProviderOrClient]):
         self._driver = assembly.driver
         self._issuer = assembly.issuer
         self._driving = Driving(self._journal)
-        self._turns = Turns(self._journal, self._issuer, self._driving, assembly.requests.errors)
+        self._turns = Turns(self._journal, self._issuer, self._driving, assembly.requests.errors, self._engine.running)
 
     # --- reads: safe from any thread at any time ---
 

@@ -204,7 +204,7 @@ class ToolLoopHandle(HandleBase[Provider | SdkClient]):
                 return self._turns.hand_over(over)
             if self._lease is not None:
                 self._lease.acquire()
-            turn: Turn = self._turns.current() or (yield from self._driver.drive(self._turns.current))
+            turn: Turn = self._turns.current() or (yield from self._driver.drive(self._turns.at_rest))
             return self._turns.hand_over(turn)
 
     def run(

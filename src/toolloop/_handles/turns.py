@@ -11,13 +11,14 @@ from toolloop import terminations
 from toolloop._engine.failures import error_of
 from toolloop._engine.questions import Questions
 from toolloop._handles.issuing import ENDED, CommandIssuer
+from toolloop._interface.calls import RunningCall
 from toolloop._interface.results import Completed, Error, Moves, ToolLoopResult, Turn, Yielded, text_of
 from toolloop._journal.journal import Journal
 from toolloop._journal.lease import StepsOrTask, is_on_its_way
 from toolloop.errors import IllegalCommand, MaxDepthExceeded
 from toolloop.events import WatchEvent
 from toolloop.machine.queries import is_empty
-from toolloop.machine.record.loop import Failed, Finished, Loop, TooDeep, Waiting
+from toolloop.machine.record.loop import Failed, Finished, Loop, Stopping, TooDeep, Waiting
 from toolloop.machine.record.state import Path, State
 from toolloop.machine.values.jsontext import decode
 
@@ -28,13 +29,28 @@ class Turns:
     """Makes the result of each turn once. It is compared with the journal's turn counter, so it is never outdated."""
 
     def __init__(
-        self, journal: Journal, issuer: CommandIssuer, driving: Driving, errors: Mapping[Path, Exception]
+        self,
+        journal: Journal,
+        issuer: CommandIssuer,
+        driving: Driving,
+        errors: Mapping[Path, Exception],
+        running: Callable[[], tuple[RunningCall, ...]] = tuple,
     ) -> None:
-        """`driving`: whether a turn is in progress. `errors`: the error of the last failed request of each loop."""
+        """Start without a result.
+
+        Args:
+            journal: holds the state.
+            issuer: issues the commands of a `Yielded`.
+            driving: whether a turn is in progress.
+            errors: the error of the last failed request of each loop.
+            running: returns the calls that still run though the loop is to end.
+
+        """
         self._journal = journal
         self._issuer = issuer
         self._driving = driving
         self._errors = errors
+        self._running = running
         # The turn number in the journal, its result, and the number of events before the next result.
         self._shown: tuple[int, Turn | None, int] = (-1, None, 0)
         self._returned: Turn | None = None
@@ -58,6 +74,17 @@ class Turns:
             else:
                 turn = self._terminal(seen)
             self._shown = (turn_number, turn, position)
+            return turn
+
+    def at_rest(self) -> Turn | None:
+        """Return the result of a turn that nothing is left to do for: as `current`, or that the loop is to end."""
+        with self._journal.lock:
+            turn = self.current()
+            if turn is not None or not isinstance(self._journal.state.root.phase, Stopping):
+                return turn
+            seen, position = self._journal.bus.since(self._shown[2])
+            turn = self._completed(self._journal.state.root.phase.termination, seen)
+            self._shown = (self._journal.turn, turn, position)
             return turn
 
     @property
@@ -164,19 +191,24 @@ class Turns:
             state = self._journal.state
             return state if self._journal.turn == turn_number and isinstance(state.root.phase, Waiting) else None
 
+    def _completed(self, termination: terminations.Termination, seen: tuple[WatchEvent, ...]) -> Completed:
+        loop = self._journal.state.root
+        response = None if loop.response is None else decode(loop.response)
+        return Completed(
+            termination=termination,
+            response=response,
+            text=None if response is None else text_of(response["content"]),
+            iterations=loop.iterations,
+            total_usage=loop.total_usage,
+            usage_log=tuple(loop.usage_log),
+            events=seen,
+            running=self._running(),
+        )
+
     def _terminal(self, seen: tuple[WatchEvent, ...]) -> Completed | Error:
         loop = self._journal.state.root
         if isinstance(loop.phase, Finished):
-            response = None if loop.response is None else decode(loop.response)
-            return Completed(
-                termination=loop.phase.termination,
-                response=response,
-                text=None if response is None else text_of(response["content"]),
-                iterations=loop.iterations,
-                total_usage=loop.total_usage,
-                usage_log=tuple(loop.usage_log),
-                events=seen,
-            )
+            return self._completed(loop.phase.termination, seen)
         error = self.error() or MaxDepthExceeded(0, 0)
         return Error(
             error=error,
@@ -191,7 +223,7 @@ class Turns:
 
 
 def _termination(loop: Loop, error: Exception | None) -> terminations.Termination | terminations.Failed:
-    if isinstance(loop.phase, Finished):
+    if isinstance(loop.phase, (Finished, Stopping)):
         return loop.phase.termination
     return terminations.Unfinished() if error is None else terminations.Failed(error)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
 from attrs import frozen
@@ -19,6 +20,23 @@ from toolloop.tools.calls import ToolCall, ToolResult
 def calls_of(loop: Loop, round_: Round | None) -> tuple[ToolCall, ...]:
     """Return the calls of a round of a loop, in the model's order."""
     return () if round_ is None else tuple(ToolCall(call, loop.setup, round_.iteration) for call in round_.calls)
+
+
+@set_module("toolloop.types")
+@frozen
+class RunningCall:
+    """A call whose tool still runs.
+
+    Attributes:
+        id: its id, as decisions and views name it; below a nested loop, with the ids of the calls above it.
+        name: the name of its tool.
+        since: when the tool began, in UTC.
+
+    """
+
+    id: str
+    name: str
+    since: datetime
 
 
 def pending_calls(state: State) -> tuple[ToolCall, ...]:

@@ -51,6 +51,7 @@ def _is_seconds(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= float_info.max
 
 
+_grace = _fits(_is_seconds, "a number of seconds (0 or more)")
 _seconds = optional(_fits(_is_seconds, "a number of seconds (0 or more), or None for no limit"))
 _callable = optional(_fits(callable, "a callable, or None"))
 _EXECUTIONS = get_args(Execution)
@@ -155,6 +156,8 @@ class LoopConfig:
         max_parallel_tools: how many tools may run at once; 1 runs them one after the other.
         tool_timeout: the limit in seconds for a tool without its own `timeout`. At the limit, an async tool is
             cancelled; a sync one is left behind in its thread, and its end is ignored.
+        stop_grace: after a stop or a limit, for how many seconds a turn waits for the calls that run and for a request
+            that is not streamed. Then it returns, and the calls that still run are in `Completed.running`.
         decision_timeout: after how many seconds a call expires that waits for approval or for an external answer. A
             policy can set another limit with `Ask(expires_in=...)`.
         on_expiry: with `continue`, the model gets the result that the call expired. With `stop`, the loop ends with the
@@ -192,6 +195,7 @@ class LoopConfig:
     budget: Budget | None = field(default=None, validator=_budget)
     max_parallel_tools: int | None = field(default=8, validator=_whole(1))
     tool_timeout: float | None = field(default=None, validator=[_seconds, _is_not_zero])
+    stop_grace: float = field(default=5.0, validator=_grace)
     decision_timeout: float | None = field(default=None, validator=_seconds)
     on_expiry: OnExpiry = field(default="continue", validator=_on_expiry)
     execution: Execution = field(default="barrier", validator=_execution)
@@ -219,6 +223,7 @@ class LoopConfig:
             "execution": self.execution,
             "max_parallel_tools": self.max_parallel_tools,
             "tool_timeout": self.tool_timeout,
+            "stop_grace": self.stop_grace,
             "decision_timeout": self.decision_timeout,
             "on_expiry": self.on_expiry,
             "loop_detection": self.loop_detection,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from attrs import field, frozen
 
-from toolloop._interface.calls import calls_of, pending_calls
+from toolloop._interface.calls import RunningCall, calls_of, pending_calls
 from toolloop._interface.shown import Named, bound
 from toolloop._interface.standing import Standing
 from toolloop._public import set_module
@@ -309,6 +309,8 @@ class Completed:
         text: its text, joined by newlines, or None.
         iterations: the number of answered requests.
         events: the events since the last result.
+        running: the calls whose tools still run, because they did not end within `stop_grace` seconds after a stop or a
+            limit. Their results are taken when they end, and only then the loop has ended.
 
     """
 
@@ -319,6 +321,7 @@ class Completed:
     total_usage: Usage = field(repr=False)
     usage_log: tuple[IterationUsage, ...] = field(repr=False)
     events: tuple[WatchEvent, ...] = field(default=(), repr=False)
+    running: tuple[RunningCall, ...] = ()
 
     @property
     def pending(self) -> tuple[ToolCall, ...]:

@@ -29,7 +29,7 @@ from toolloop._journal.store_access import safely
 from toolloop.errors import Conflict, LoopNotFound, StoreError, ToolLoopError
 from toolloop.stores.optional import lease_seconds, now_at
 from toolloop.stores.process import describe_owner, standing, this_process
-from toolloop.stores.protocol import Lease
+from toolloop.stores.protocol import Lease, Store
 
 StepsOrTask = Generator[Any, Any, Any] | Coroutine[Any, Any, Any]
 
@@ -214,6 +214,18 @@ def has_ended(owner: str, until: float, now: float) -> bool:
         case "alive":
             return False
     return until <= now
+
+
+def is_held(store: Store, loop_id: str) -> bool:
+    """Return whether a driver holds a loop.
+
+    Raises:
+        LoopNotFound: the loop does not exist.
+        StoreError: the store failed.
+
+    """
+    lease = safely(loop_id, partial(store.head, loop_id)).lease
+    return lease is not None and not has_ended(lease.owner, lease.until, safely(loop_id, partial(now_at, store)))
 
 
 def renew_all() -> None:

@@ -22,6 +22,7 @@ from toolloop._interface.loop_view import view_of
 from toolloop._interface.shown import Named, Shown, bound
 from toolloop._interface.standing import Standing
 from toolloop._journal.event_bus import EventBus
+from toolloop._journal.lease import is_held
 from toolloop._journal.shared_journal import SharedJournal
 from toolloop._journal.store_access import load_state, safely
 from toolloop._public import set_module
@@ -205,6 +206,9 @@ class Inbox:
     def stop(self, loop_id: str, reason: str | None = None, by: str | Person | None = None) -> None:
         """End a loop permanently, also after a failed request. It has no effect on an ended loop.
 
+        Calls that run are told (`ctx.cancelled`), and the loop is `stopping` until they have ended. If their driver is
+        gone, the loop ends at once.
+
         Raises:
             LoopNotFound: the loop does not exist.
 
@@ -214,8 +218,9 @@ class Inbox:
         who = name_of(by)
 
         def said(state: State, commands: Commands) -> Event | None:
-            is_over = isinstance(state.root.phase, (Finished, TooDeep))
-            return None if is_over else commands.stop(state, reason, who)
+            if isinstance(state.root.phase, (Finished, TooDeep)):
+                return None
+            return commands.stop(state, reason, who, is_driven=is_held(self._store, loop_id))
 
         self._say(loop_id, said)
 

@@ -111,6 +111,19 @@ class Accumulator:
         ]
         return "\n".join(text for text in texts if isinstance(text, str))
 
+    @property
+    def partial(self) -> dict[str, JSON] | None:
+        """The message so far, with the blocks of text and thinking that have begun; None if nothing has arrived."""
+        if not self._message:
+            return None
+        joined = {(index, field): "".join(pieces) for (index, field), pieces in self._pieces.items()}
+        blocks = [
+            block | {kind: joined.get((index, kind), block.get(kind))}
+            for index, block in sorted(self._blocks.items())
+            if (kind := block["type"]) in {"text", "thinking"}
+        ]
+        return self._message | {"content": blocks}
+
     def message(self) -> dict[str, JSON]:
         """Return the whole message.
 

@@ -14,3 +14,6 @@ fake(*(reply(calls=[("find", {"word": "needle"})]) for _ in range(3)), reply("I 
 
 # %% before "Stop for a reason of your own"
 fake(reply(calls=[("step", {"number": 13})]))
+
+# %% before "Stop a loop that works"
+fake(reply(calls=[("refund", {"order": 902})]))

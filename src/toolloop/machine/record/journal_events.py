@@ -74,11 +74,15 @@ class RequestFailed(Event):
     Attributes:
         failure: the reason; None if it was cancelled, or if it is repeated without the thread that the server refused.
         thread: the new state of that thread, with the reason; None if no thread was refused.
+        spent: the usage of a request that was given up, as far as it is known.
+        response: the JSON text of the part of its reply that had arrived.
 
     """
 
     failure: Failure | None = None
     thread: Thread | None = None
+    spent: IterationUsage | None = None
+    response: str | None = None
 
 
 @frozen

@@ -12,7 +12,7 @@ from toolloop.machine.rules import limits
 from toolloop.machine.rules.history_edits import compacted_by_server, is_compaction
 from toolloop.machine.rules.joining import end, finish, is_system, join, settled_and_joined
 from toolloop.machine.rules.repetition import repeated, without_warning
-from toolloop.machine.rules.turns import proceed
+from toolloop.machine.rules.turns import proceed, spend
 from toolloop.machine.values.stop_reasons import CUT, PAUSE, REFUSE, RUN, ReplyAction
 from toolloop.terminations import LoopDetected, NaturalEnd, Refused, StopCondition, Truncated
 
@@ -78,7 +78,8 @@ def conclude(loop: Loop) -> Loop:
 
 def fail(loop: Loop, event: RequestFailed) -> Loop:
     """Take the end of a request without a reply. If the caller has stopped the loop meanwhile, it ends."""
-    loop = loop._replace(thread=event.thread or loop.thread)
+    loop = loop._replace(thread=event.thread or loop.thread, response=event.response or loop.response)
+    loop = loop if event.spent is None else spend(loop, (event.spent,))
     if isinstance(loop.phase, Requesting) and loop.phase.stopping:
         return end(loop, StopCondition(loop.phase.reason))
     return proceed(loop) if event.failure is None else loop._replace(phase=Failed(event.failure))

@@ -148,6 +148,7 @@ class Setup:
         loop_detection: the handling of a model that repeats the same round; None turns detection off.
         threads: whether to ask the server to keep the conversation.
         on_expiry: with `stop`, the loop ends when a call of it expires.
+        stop_grace: for how many seconds a loop that is to end waits for its running calls before its driver returns.
         gone_secrets: the secret parameters of tools that are gone, by the name of the tool.
 
     """
@@ -168,6 +169,7 @@ class Setup:
     within: tuple[tuple[int, str, int], ...] = ()
     threads: bool = False
     on_expiry: OnExpiry = "continue"
+    stop_grace: float = 5.0
     gone_secrets: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     @property
