@@ -206,8 +206,8 @@ class Inbox:
     def stop(self, loop_id: str, reason: str | None = None, by: str | Person | None = None) -> None:
         """End a loop permanently, also after a failed request. It has no effect on an ended loop.
 
-        Calls that run are told (`ctx.cancelled`), and the loop is `stopping` until they have ended. If their driver is
-        gone, the loop ends at once.
+        Tools that run see `ctx.cancelled`, and the loop is `stopping` until they have ended. If their driver is gone,
+        the loop ends at once.
 
         Raises:
             LoopNotFound: the loop does not exist.
