@@ -382,7 +382,7 @@ def test_none_is_no_limit_and_the_defaults_are_those_of_the_contract() -> None:
     config = LoopConfig()
     assert (config.max_iterations, config.max_pauses, config.timeout, config.max_depth) == (10, 10, None, 3)
     assert config.max_calls_per_reply == 1000
-    assert (config.budget, config.max_parallel_tools, config.execution) == (None, 8, "barrier")
+    assert (config.budget, config.max_parallel_tools, config.execution) == (None, 32, "barrier")
     free = LoopConfig(
         max_iterations=None, max_pauses=None, max_calls_per_reply=None, max_depth=None, max_parallel_tools=None
     )

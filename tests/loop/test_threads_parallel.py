@@ -30,12 +30,13 @@ from tests.loop.concurrency import (
     result_texts,
     run_async,
     sync_loop,
+    told,
     turn,
 )
-from tests.loop.support import completed, yielded
-from toolloop import Approve, AsyncToolLoopHandle, Continue, ToolContext, ToolLoopHandle, Yielded, tool
-from toolloop.errors import IllegalCommand, ToolLoopError
-from toolloop.testing import reply
+from tests.loop.support import completed, params, yielded
+from toolloop import Approve, AsyncToolLoopHandle, Continue, MemoryStore, ToolContext, ToolLoopHandle, Yielded, tool
+from toolloop.errors import Conflict, IllegalCommand, ToolLoopError
+from toolloop.testing import ScriptedProvider, reply
 
 USER: contextvars.ContextVar[str] = contextvars.ContextVar("USER", default="nobody")
 
@@ -320,3 +321,36 @@ def test_many_loops_in_threads() -> None:
     deciders.close()
     assert all(deciders.won), "nobody competed"
     assert time.process_time() - begun < 10
+
+
+def test_a_call_is_started_only_when_its_thread_has_a_place() -> None:
+    """Of 32 sync calls 8 run at once. If their process is gone, these are uncertain, and the other 24 run."""
+    ran, lock, gate = list[int](), threading.Lock(), threading.Event()
+    eight = threading.Event()
+
+    @tool
+    def work(number: int) -> int:
+        """Wait for the others."""
+        with lock:
+            ran.append(number)
+            if len(ran) == 8:
+                eight.set()
+        awaited(gate)
+        return number
+
+    store, script = MemoryStore(), [reply(calls=[("work", {"number": number}) for number in range(32)])]
+    first = ToolLoopHandle.open(store, "loop", provider=ScriptedProvider(script), tools=[work], params=params())
+    driver = Background(first.next_turn)
+    awaited(eight)
+    assert len(first.state.root.started) == 8
+    handle = ToolLoopHandle.open(store, "loop", provider=ScriptedProvider([]), tools=[work], take_over=True)
+    waits = yielded(handle.next_turn())
+    assert [call.why for call in waits.pending] == ["uncertain"] * 8
+    for call in waits.pending:
+        waits.answer(call, "seen", by="ana")
+    gate.set()
+    with pytest.raises(Conflict):
+        driver.result()
+    waits.continue_loop()
+    assert sum(text == "seen" for text in told(handle.next_turn())) == 8
+    assert sorted(ran) == list(range(32))

@@ -339,6 +339,8 @@ class Engine:
                 continue
             if any(key in self._progress.operations for key in keys_of(effect)):
                 continue
+            if isinstance(effect, RunCall) and not self._runs.has_place(effect):
+                continue  # it is recorded as started only when its thread can begin
             if self.error is not None and not isinstance(effect, CancelRequest):
                 continue  # the operations in progress must end first
             if self.holds is None or not self.holds(state, effect):

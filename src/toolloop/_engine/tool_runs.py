@@ -23,6 +23,7 @@ from toolloop.machine.values.calls import Call, Outcome, Result, Status
 
 LOG = logging.getLogger("toolloop")
 
+_THREADS = 8  # tools that run in threads at once
 _LENGTH = 16  # characters of a digest, enough for an audit
 
 
@@ -34,6 +35,15 @@ class ToolRuns:
         self._progress = progress
         self._runtimes = runtimes
         self._caller_state = caller_state
+
+    def has_place(self, effect: RunCall) -> bool:
+        """Return whether a call can begin now: at most so many threads run tools at once."""
+        state, operations = self._progress.state, self._progress.operations.values()
+        if sum(each.runs_in_thread for each in operations) < _THREADS:
+            return True
+        runtime, loop = self._runtimes.at(state, effect.path), state.at(effect.path)
+        tool = None if runtime is None or loop is None else runtime.tools.get(_call(loop, effect.call_id).name)
+        return tool is None or tool.is_async or isinstance(tool, SubLoop)
 
     def begin(self, runtime: Runtime, loop: Loop, effect: RunCall) -> None:
         """Start a call."""
