@@ -79,19 +79,15 @@ def _name(entry: Entry) -> str:
     return entry.body.partition('"event":"')[2].partition('"')[0]
 
 
-def test_a_turn_of_run_is_stored_three_times() -> None:
-    """And the lease is taken and given back once for all of them. Nothing is read."""
+def test_a_turn_of_run_is_stored_twice() -> None:
+    """Its end goes with the request that follows. The lease is taken and given back once. Nothing is read."""
     counted = Counted.of("sync", script=SCRIPT)
     assert counted.world.new().text() == "done"
-    turn = [BEFORE_THE_REQUEST, BEFORE_THE_TOOL, AT_THE_END]
     assert counted.take() == [
         ["Opened"],
         "acquire",
         ["Requested"],
-        BEFORE_THE_TOOL,
-        AT_THE_END,
-        *turn * (ROUNDS - 1),
-        BEFORE_THE_REQUEST,
+        *[BEFORE_THE_TOOL, AT_THE_END + BEFORE_THE_REQUEST] * ROUNDS,
         ["Replied"],
         "release",
     ]
@@ -192,7 +188,7 @@ def test_an_event_loop_leaves_each_write_to_a_thread_once(monkeypatch: pytest.Mo
     counted.world.on["request"] = lambda: at_requests.append((tasks[0], len(counted.asked)))
     assert counted.world.new().text() == "done"
     turns = [(after[0] - before[0], after[1] - before[1]) for before, after in pairwise(at_requests)]
-    assert turns == [(3, 3)] * ROUNDS
+    assert turns == [(2, 2)] * ROUNDS
 
 
 @tool
@@ -239,7 +235,7 @@ def test_a_turn_costs_the_same_at_round_10_and_at_round_150(tmp_path: Path) -> N
     writes = [text for turn in turns[1:] for text in turn if text.split()[0] in ("INSERT", "UPDATE", "DELETE")]
     assert {_shape(text) for text in writes} == {"INSERT INTO events", "UPDATE loops SET"}
     assert all(text.endswith("WHERE number = 1") for text in writes if text.startswith("UPDATE"))
-    assert [usual.count(name) for name in ("BEGIN IMMEDIATE", "UPDATE loops SET", "INSERT INTO events")] == [3, 3, 6]
+    assert [usual.count(name) for name in ("BEGIN IMMEDIATE", "UPDATE loops SET", "INSERT INTO events")] == [2, 2, 6]
 
 
 def _shape(text: str) -> str:

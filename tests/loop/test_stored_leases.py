@@ -29,7 +29,7 @@ from tests.loop.concurrency import (
 from tests.loop.stepping import Asked, assert_sound, past, stepping
 from tests.loop.stored import PAY, SEND, AnyHandle, World, approve_all
 from tests.loop.support import params
-from toolloop import AsyncToolLoopHandle, Completed
+from toolloop import AsyncToolLoopHandle, Completed, InjectMessages
 from toolloop.errors import Conflict
 from toolloop.stores.memory import MemoryStore
 from toolloop.testing import AsyncScriptedProvider, reply
@@ -226,16 +226,17 @@ ROUNDS = (*(reply(calls=[{**PAY, "id": f"p{number}"}]) for number in range(3)), 
 
 
 @either_kind
-def test_run_goes_on_though_somebody_else_gave_the_command(kind: str) -> None:
-    """Who lets the loop go on between two turns, and wants to drive it, is told who does."""
+def test_run_goes_on_though_somebody_else_injects_and_wants_to_drive(kind: str) -> None:
+    """The error names the driver. Between two turns of `run` there is no moment at which it waits for a command."""
     world, store = stepping(kind, script=ROUNDS)
     peer = world.open()
     refused: list[Any] = []
 
     def other(asked: Asked) -> None:
-        if "TurnEnded" in asked.events:
+        assert asked.events[-1:] != ("TurnEnded",)
+        if "Replied" in asked.events and "Started" in asked.events:
             peer = past(world).open()
-            peer.say(peer.turn().continue_loop)
+            peer.say(lambda: peer.handle.resume(InjectMessages([{"role": "user", "content": "also"}])))
             with pytest.raises(Conflict) as caught:
                 peer.next_turn()
             refused.append(caught.value.owner)

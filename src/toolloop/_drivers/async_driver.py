@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import anyio
 import anyio.lowlevel
@@ -16,9 +17,12 @@ from toolloop._drivers.notifier import AsyncNotifier
 from toolloop._drivers.operation_threads import OperationThreads
 from toolloop._drivers.streaming import AsyncUnread
 from toolloop._engine.engine import Engine
-from toolloop._engine.operations import Operation, exhaust
+from toolloop._engine.operations import ModelRequest, Operation, exhaust
 from toolloop._engine.tool_calls import CallRun
 from toolloop.errors import ToolLoopError
+
+if TYPE_CHECKING:
+    import asyncio
 
 
 class AsyncDriver:
@@ -58,16 +62,15 @@ class AsyncDriver:
             raise only_error(errors, anyio.get_cancelled_exc_class()) from None
 
     async def _drive(self, result: Callable[[], Any], group: TaskGroup | None) -> Any:
-        engine, journal = self.engine, self.engine.journal
+        engine = self.engine
         while True:
             self.notifier.clear()
             operations = []
             try:
                 operations = engine.poll()
                 self._cancel_left_behind()  # for example, a loop inside a call reached its timeout
-                if journal.is_behind:
-                    await in_thread(journal.commit)
-                journal.tell()
+                if engine.must_store(operations):
+                    await self._store()
             except ToolLoopError as failure:  # it does not cut off the tasks, which come to their end
                 engine.fail(failure)
             await self._was_read()
@@ -87,6 +90,11 @@ class AsyncDriver:
             elif (turn := result()) is not None:
                 return turn
 
+    async def _store(self) -> None:
+        if self.engine.journal.is_behind:
+            await in_thread(self.engine.journal.commit)
+        self.engine.journal.tell()
+
     def _needs_task(self, operation: Operation) -> bool:
         return not operation.runs_in_thread and not self.engine.is_alone(operation)
 
@@ -97,12 +105,26 @@ class AsyncDriver:
             return
         elif group is not None and not self.engine.is_alone(operation):
             group.start_soon(self._perform_cancellable, operation)
+        elif isinstance(operation.work, ModelRequest) and library() == "asyncio":
+            await self._perform_alone(operation)
         else:
             await self._perform_cancellable(operation)
 
+    async def _perform_alone(self, operation: Operation) -> None:
+        """Perform a request in asyncio. A scope of anyio would keep its task, and the lease, in a closed event loop."""
+        import asyncio  # noqa: PLC0415 - it runs already
+
+        timeout = asyncio.timeout(None)
+        operation.cancel = partial(_expire, weakref.ref(timeout), asyncio.get_running_loop().time)
+        try:
+            async with timeout:
+                await self._perform(operation)
+        except TimeoutError:
+            if not timeout.expired():
+                raise
+
     async def _perform_cancellable(self, operation: Operation) -> None:
         with anyio.CancelScope() as scope:
-            # A scope keeps its task, and so the lease, even after the event loop is closed.
             operation.cancel = partial(_cancel, weakref.ref(scope))
             await self._perform(operation)
 
@@ -146,6 +168,13 @@ def _cancel(scope: weakref.ref[anyio.CancelScope], seconds: float) -> None:
     """Cancel a scope that may be gone, after some seconds."""
     if (found := scope()) is not None:
         found.deadline = min(found.deadline, anyio.current_time() + seconds)
+
+
+def _expire(timeout: weakref.ref[asyncio.Timeout], clock: Callable[[], float], seconds: float) -> None:
+    """Let a timeout expire after some seconds, if its block has not ended."""
+    if (found := timeout()) is not None:
+        with suppress(RuntimeError):  # it has ended
+            found.reschedule(clock() + seconds)
 
 
 async def _no_reader() -> None:

@@ -58,8 +58,9 @@ class SyncDriver:
         while True:
             self.notifier.clear()
             operations = engine.poll()
-            journal.commit()
-            journal.tell()
+            if engine.must_store(operations):
+                journal.commit()
+                journal.tell()
             yield
             for operation in operations:
                 yield from self._perform(operation)

@@ -13,25 +13,25 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Sequence
 from math import inf
 from typing import Any
 
+from toolloop._engine.beginning import Beginnings
 from toolloop._engine.ending import grace_of, is_given_up, is_graced, notice_ends
 from toolloop._engine.in_progress import ActiveTimer, InProgress, keys_of
 from toolloop._engine.model_requests import ModelRequests
 from toolloop._engine.operations import ModelRequest, Operation, Question
-from toolloop._engine.runtimes import Runtime, Runtimes
+from toolloop._engine.runtimes import Runtimes
 from toolloop._engine.tool_calls import CallRun
 from toolloop._engine.tool_runs import ToolRuns
 from toolloop._interface.calls import RunningCall
 from toolloop._journal.journal import Journal, PendingRecord
-from toolloop.machine.queries import everywhere, is_due, running, time_left
+from toolloop.machine.queries import everywhere, is_due, time_left, waiting
 from toolloop.machine.record import journal_events as ev
-from toolloop.machine.record.effects import CancelRequest, Conclude, Effect, EndTurn, Judge, RunCall, SendRequest
-from toolloop.machine.record.loop import Stopping
-from toolloop.machine.record.state import Path, State
+from toolloop.machine.record.effects import CancelRequest, Effect, RunCall, SendRequest
+from toolloop.machine.record.loop import Stopping, Waiting
+from toolloop.machine.record.state import State
 from toolloop.machine.tree import outstanding
 
 LOG = logging.getLogger("toolloop")
@@ -64,11 +64,13 @@ class Engine:
         self.journal: Journal = progress.journal
         self.timer: ActiveTimer = progress.timer
         self.requests = requests
+        self.goes_on = False  # whether `run` continues by itself after a turn
         self.error: BaseException | None = None  # raised by the driver once nothing is in progress
         self.holds: Callable[[State, Effect], bool] | None = None  # effects that wait for a runner's caller
         self._progress = progress
         self._runtimes = runtimes
         self._runs = runs
+        self._beginnings = Beginnings(progress, runtimes, requests, runs)
         self._woken = woken
         self._was_asleep = is_asleep
         self._taken_over: PendingRecord | None = None
@@ -136,7 +138,7 @@ class Engine:
             self._end_orphans()
             self._drop_stale_questions()
             while (effect := self._next_effect()) is not None:
-                self._begin(effect)
+                self._beginnings.begin(effect)
             self._alone = self._only_one()
             waiting = [each for each in self._progress.operations.values() if not (each.launched or each.has_thread)]
             return [each for each in waiting if not self._is_unsure(each)]
@@ -175,6 +177,21 @@ class Engine:
         operations = tuple(self._progress.operations.values())
         alone = len(operations) == 1 and operations[0].limit is None and time_left(self.journal.state) is None
         return operations[0] if alone else None
+
+    def must_store(self, operations: Sequence[Operation]) -> bool:
+        """Return whether to store what is recorded now. `operations`: those that come next."""
+        return bool(operations) or self.is_busy() or not self.may_store_later()
+
+    def may_store_later(self) -> bool:
+        """Return whether the end of a turn may be stored with the request that follows.
+
+        Then nothing begins, no event is delivered and nothing is returned before that.
+        """
+        state = self.journal.state
+        if not self.goes_on or self.error is not None or self.journal.lost is not None:
+            return False
+        phase = state.root.phase
+        return isinstance(phase, Waiting) and phase.reason == "tools_executed" and not waiting(state)
 
     def is_busy(self) -> bool:
         """Return whether an operation must end before the driver raises or returns."""
@@ -266,7 +283,8 @@ class Engine:
     def leave(self) -> None:
         """End a turn: drop the steps that are not stored, and give up requests. Threads continue."""
         with self.journal.lock:
-            self.journal.drop_steps()
+            if not self.may_store_later():
+                self.journal.drop_steps()
             self._sort_out()
             self.timer.pause()
             self.error = None
@@ -346,54 +364,6 @@ class Engine:
             if self.holds is None or not self.holds(state, effect):
                 return effect
         return None
-
-    def _begin(self, effect: Effect) -> None:
-        state = self._progress.state
-        runtime, loop = self._runtime(effect.path), self._progress.loop(effect.path)
-        if runtime is None or loop is None or self._progress.state is not state:
-            return  # the tools were compared and changed, so the effect may have changed
-        match effect:
-            case SendRequest():
-                self.requests.begin(runtime, loop)
-            case CancelRequest():
-                self.requests.cancel(effect.path)
-            case Judge():
-                around, external = self._runtimes.around(state, effect.path), runtime.external(loop.setup)
-                judging = runtime.policies.judge(loop, effect, external, self.journal.now(), around)
-                self._progress.ask(effect, judging, self._judged)
-            case RunCall():
-                self._runs.begin(runtime, loop, effect)
-            case Conclude():
-                self._runs.conclude(runtime, loop, effect)
-            case EndTurn():
-                asking = runtime.policies.previews(loop)
-                self._progress.ask(effect, asking, partial(self._end_turn, effect.path))
-
-    def _end_turn(self, path: Path, previews: tuple[tuple[str, str], ...]) -> None:
-        waits = bool(running(self._progress.state, path))
-        self._progress.record(ev.TurnEnded(path=path, previews=previews, waits=waits))
-
-    def _judged(self, event: ev.Judged) -> None:
-        if event.stop or event.results:
-            self._progress.record(event)
-        else:  # without a time, so that the journal can leave it out
-            self.journal.record(event)
-
-    def _runtime(self, path: Path) -> Runtime | None:
-        """Return the runtime of a loop. A loop whose tool is gone is lost with its call."""
-        state = self._progress.state
-        runtime = self._runtimes.at(state, path)
-        if runtime is None:
-            if self._runtime(path[:-1]) is not None and self._progress.loop(path) is not None:
-                self._progress.record(ev.Ended(path[-1], None, path=path[:-1]))
-            return None
-        if runtime.is_new:
-            old = state.loops[path].setup
-            setup, runtime.is_new = runtime.setup(old), False
-            if setup != old:
-                runtime.is_unchecked = True
-                self._progress.record(ev.Woken(setup, path=path))
-        return runtime
 
     def _end_orphans(self) -> None:
         """Record the ends of requests and calls that are in progress in the state, but not in this process."""

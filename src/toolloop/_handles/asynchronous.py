@@ -174,7 +174,8 @@ class AsyncToolLoopHandle(HandleBase[AsyncProvider | AsyncSdkClient]):
         await self._let_go()
 
     async def _let_go(self) -> None:
-        if self._lease is not None and (self._journal.is_behind or not self._lease.is_needed):
+        is_behind = self._journal.is_behind and not self._engine.may_store_later()
+        if self._lease is not None and (is_behind or not self._lease.is_needed):
             await self._in_thread(self._assembly.late)
 
     async def run(
@@ -200,9 +201,11 @@ class AsyncToolLoopHandle(HandleBase[AsyncProvider | AsyncSdkClient]):
         while True:
             questions = self._questions(until, partial(self._drive, "run()", unread), self._catch_up)
             async with self._letting_go():
+                self._engine.goes_on = unread is None and self._lease is not None
                 try:
                     turn = await await_each(questions)
                 finally:
+                    self._engine.goes_on = False
                     questions.close()
             if not isinstance(turn, Yielded) or not turn.pending or ask is None:
                 return turn

@@ -247,9 +247,11 @@ class ToolLoopHandle(HandleBase[Provider | SdkClient]):
         """Drive like `run()`. At each step, the reader of a stream can read."""
         while True:
             questions = self._questions(until, partial(self._steps, "run()", unread), self._catch_up)
+            self._engine.goes_on = unread is None and self._lease is not None
             try:
                 turn = yield from perform_each(questions)
             finally:
+                self._engine.goes_on = False
                 questions.close()
             self._assembly.late()
             if not isinstance(turn, Yielded) or not turn.pending or ask is None:

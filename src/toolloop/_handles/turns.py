@@ -160,7 +160,10 @@ class Turns:
                     return result
                 turn = result
             self._issuer.tick()
-            if (until is not None and until()) or not self._issuer.goes_on(turn):
+            if until is not None and until():
+                yield catch_up, ()  # the end of the turn may not be stored yet
+                return turn
+            if not self._issuer.goes_on(turn):
                 return turn
 
     def error(self) -> Exception | None:

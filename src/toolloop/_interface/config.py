@@ -153,8 +153,8 @@ class LoopConfig:
         timeout: the maximum active time of one user turn in seconds, without waits for the caller.
         max_depth: the maximum nesting; loops at this depth or deeper are refused.
         budget: the maximum usage of the whole loop.
-        max_parallel_tools: how many tools may run at once; 1 runs them one after the other. Of sync tools, at most 8 run
-            at once.
+        max_parallel_tools: how many tools may run at once; 1 runs them one after the other. Of sync tools, at most
+            8 run at once.
         tool_timeout: the limit in seconds for a tool without its own `timeout`. At the limit, an async tool is
             cancelled; a sync one is left behind in its thread, and its end is ignored.
         stop_grace: after a stop or a limit, for how many seconds a turn waits for the calls that run and for a request
