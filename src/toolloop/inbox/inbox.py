@@ -14,35 +14,32 @@ from typing import Any, Literal, TypeVar, overload
 from attrs import evolve
 
 from toolloop._handles.commands import Commands
-from toolloop._handles.deciding import Decided
 from toolloop._interface.decisions import name_of, said_texts
 from toolloop._interface.grants import GivenGrant, standing_grants
 from toolloop._interface.heads import head_of
 from toolloop._interface.loop_view import view_of
-from toolloop._interface.shown import Named, Shown, bound
+from toolloop._interface.shown import Shown, bound
 from toolloop._interface.standing import Standing
-from toolloop._journal.event_bus import EventBus
 from toolloop._journal.lease import is_held
-from toolloop._journal.shared_journal import SharedJournal
 from toolloop._journal.store_access import load_state, safely
 from toolloop._public import set_module
 from toolloop.errors import (
-    AlreadyDecided,
     CallerError,
     Conflict,
     LinkUsed,
     LoopNotFound,
     UnknownCall,
 )
+from toolloop.inbox.commander import Commander
 from toolloop.inbox.hiding import hide_in_messages, shown_inputs
 from toolloop.inbox.items import InboxCall, ShownLoop, TrailEntry
 from toolloop.inbox.links import Link, gone_error, new_link
 from toolloop.inbox.listing import CallFilter, InboxPage
-from toolloop.inbox.stored_tools import StoredTools, schemas_of
-from toolloop.inbox.trail import read_trail, with_decision
-from toolloop.machine.queries import is_empty, waiting
-from toolloop.machine.record.journal_events import Continued, Event
-from toolloop.machine.record.loop import Failed, Finished, TooDeep, Waiting
+from toolloop.inbox.stored_tools import schemas_of
+from toolloop.inbox.trail import read_trail
+from toolloop.machine.queries import is_empty
+from toolloop.machine.record.journal_events import Event
+from toolloop.machine.record.loop import Failed, Finished, TooDeep
 from toolloop.machine.record.state import State
 from toolloop.machine.rules.thinking import all_messages
 from toolloop.machine.values.calls import Decision, Why
@@ -91,7 +88,7 @@ class Inbox:
         self._store = store
         self._secret = secret
         self._clock = clock
-        self._via = via
+        self._commander = Commander(store, clock, via)
 
     def pending(  # noqa: PLR0913 - filters
         self,
@@ -201,7 +198,7 @@ class Inbox:
                     f"the call {call.id!r} belongs to loop {call.loop_id!r}, not to {loop_id!r}", call=call.id, known=()
                 )
         pairs = [bound(call, decision) for call, decision in decisions.items()]
-        return dict(zip(decisions, self._decide(loop_id, pairs, each=each), strict=True))
+        return dict(zip(decisions, self._commander.decide(loop_id, pairs, each=each), strict=True))
 
     def stop(self, loop_id: str, reason: str | None = None, by: str | Person | None = None) -> None:
         """End a loop permanently, also after a failed request. It has no effect on an ended loop.
@@ -222,7 +219,7 @@ class Inbox:
                 return None
             return commands.stop(state, reason, who, is_driven=is_held(self._store, loop_id))
 
-        self._say(loop_id, said)
+        self._commander.say(loop_id, said)
 
     def say(self, loop_id: str, messages: str | Sequence[JSON], by: str | Person | None = None) -> None:
         """Send messages to the model. After the end or a failed request, they begin a new user turn.
@@ -240,7 +237,7 @@ class Inbox:
                 return commands.follow_up(state, texts, by=who)
             return commands.inject(state, texts, who)
 
-        self._say(loop_id, said)
+        self._commander.say(loop_id, said)
 
     def retry(self, loop_id: str, by: str | Person | None = None) -> None:
         """Make a failed loop runnable again at once. Its attempts are counted from zero.
@@ -260,7 +257,7 @@ class Inbox:
             is_in_head = has_failed and not isinstance(state.root.phase, Failed)
             return None if is_in_head else commands.retry(state, who)
 
-        self._say(loop_id, said)
+        self._commander.say(loop_id, said)
         row = safely(loop_id, partial(self._store.head, loop_id))
         head = evolve(row.head, attempts=0, retry_at=self._clock() if row.status == "failed" else None)
         write = partial(self._store.append, loop_id, [], expected_rev=row.rev, head=head, instead_of=row.head)
@@ -290,7 +287,7 @@ class Inbox:
 
         """
         name, who = grant.id if isinstance(grant, GivenGrant) else grant, name_of(by)
-        self._say(loop_id, lambda state, commands: commands.revoke(state, name, who))
+        self._commander.say(loop_id, lambda state, commands: commands.revoke(state, name, who))
 
     # --- links -------------------------------------------------------------------------------------------------------
 
@@ -348,7 +345,7 @@ class Inbox:
         try:
             path = link.find_call(state).path
         except LinkUsed as error:
-            raise self._told(link.loop_id, error) from None
+            raise self._commander.with_decision(link.loop_id, error) from None
         pending = head_of(state, 0.0, is_handed_over=False, key=self._store.secret).pending
         call = InboxCall.of(row, next(each for each in pending if each.path == path))
         return evolve(call, takes=tuple(kind for kind in call.takes if kind in link.allow))
@@ -371,7 +368,7 @@ class Inbox:
         """
         link = Link.of(token, self._key(), self._clock())
         try:
-            stands = self._decide(link.loop_id, [(link.path, link.bind(decision))], link)
+            stands = self._commander.decide(link.loop_id, [(link.path, link.bind(decision))], link)
         except LoopNotFound as error:
             raise gone_error(link) from error
         standing: Standing = stands[0]
@@ -379,58 +376,3 @@ class Inbox:
 
     def _key(self) -> str:
         return self._secret or self._store.secret()
-
-    # --- commands ----------------------------------------------------------------------------------------------------
-
-    def _decide(
-        self, loop_id: str, pairs: Sequence[tuple[Named, Decision]], link: Link | None = None, *, each: bool = False
-    ) -> list[Any]:
-        decided = Decided(None, ())
-
-        def said(state: State, commands: Commands) -> Event | None:
-            nonlocal decided  # the last evaluation is the one that is recorded
-            if link is not None:
-                link.find_call(state)
-            decided = commands.decide(state, pairs, each=each)
-            return decided.event
-
-        try:
-            if link is None:
-                self._say(loop_id, said)
-            else:
-                self._say(loop_id, said, first_id=link.first_id, via="link")
-        except AlreadyDecided as error:
-            raise self._told(loop_id, error) from None
-        told = partial(self._told, loop_id)
-        return [told(one) if isinstance(one, AlreadyDecided) else one for one in decided.outcomes]
-
-    def _say(
-        self,
-        loop_id: str,
-        said: Callable[[State, Commands], Event | None],
-        *,
-        first_id: str | None = None,
-        via: str | None = None,
-    ) -> None:
-        """Store a person's command, and continue the loop if none of its calls waits."""
-        state, stored = load_state(self._store, loop_id)
-        found = stored.entries[0].id
-        if first_id not in (None, found):
-            raise LoopNotFound(f"the loop {loop_id!r} was deleted and created again", loop_id=loop_id)
-        journal = SharedJournal(
-            state, self._clock, EventBus(loop_id), store=self._store, rev=stored.rev, first_id=found
-        )
-        commands = Commands(StoredTools(state), journal.now, via or self._via, self._store.secret)
-        journal.say(lambda state: said(state, commands), firm=False, then=partial(_continued, commands))
-        journal.tell()
-
-    def _told(self, loop_id: str, error: AlreadyDecided) -> AlreadyDecided:
-        """Return the error with the recorded decision, even if the round of the call is closed."""
-        return error if error.decision is not None else with_decision(error, self.trail(loop_id))
-
-
-def _continued(commands: Commands, state: State) -> Continued | None:
-    """Return the command to continue a loop whose calls are all decided."""
-    phase = state.root.phase
-    is_decided = isinstance(phase, Waiting) and phase.reason == "decision_required" and not waiting(state)
-    return commands.go_on(state) if is_decided else None

@@ -1,0 +1,82 @@
+"""Store the commands of people in loops that another process drives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from attrs import frozen
+
+from toolloop._handles.commands import Commands
+from toolloop._handles.deciding import Decided
+from toolloop._interface.shown import Named
+from toolloop._journal.event_bus import EventBus
+from toolloop._journal.shared_journal import SharedJournal
+from toolloop._journal.store_access import load_state, safely
+from toolloop.errors import AlreadyDecided, LoopNotFound
+from toolloop.inbox.links import Link
+from toolloop.inbox.stored_tools import StoredTools
+from toolloop.inbox.trail import read_trail, with_decision
+from toolloop.machine.queries import waiting
+from toolloop.machine.record.journal_events import Continued, Event
+from toolloop.machine.record.loop import Waiting
+from toolloop.machine.record.state import State
+from toolloop.machine.values.calls import Decision
+from toolloop.stores.protocol import Store
+
+
+@frozen
+class Commander:
+    """Stores commands. `clock`: seconds since the epoch; `via`: where people give them, for the audit trail."""
+
+    store: Store
+    clock: Callable[[], float]
+    via: str
+
+    def decide(
+        self, loop_id: str, pairs: Sequence[tuple[Named, Decision]], link: Link | None = None, *, each: bool = False
+    ) -> list[Any]:
+        """Store decisions, and return what stands in each call. `link`: the link that they are made with."""
+        decided = Decided(None, ())
+
+        def said(state: State, commands: Commands) -> Event | None:
+            nonlocal decided  # the last evaluation is the one that is recorded
+            if link is not None:
+                link.find_call(state)
+            decided = commands.decide(state, pairs, each=each)
+            return decided.event
+
+        try:
+            self.say(loop_id, said, link)
+        except AlreadyDecided as error:
+            raise self.with_decision(loop_id, error) from None
+        told = partial(self.with_decision, loop_id)
+        return [told(one) if isinstance(one, AlreadyDecided) else one for one in decided.outcomes]
+
+    def say(self, loop_id: str, said: Callable[[State, Commands], Event | None], link: Link | None = None) -> None:
+        """Store a command, and continue the loop if none of its calls waits."""
+        state, stored = load_state(self.store, loop_id)
+        first_id = stored.entries[0].id
+        if link is not None and link.first_id != first_id:
+            raise LoopNotFound(f"the loop {loop_id!r} was deleted and created again", loop_id=loop_id)
+        bus = EventBus(loop_id)
+        journal = SharedJournal(state, self.clock, bus, store=self.store, rev=stored.rev, first_id=first_id)
+        via = self.via if link is None else "link"
+        commands = Commands(StoredTools(state), journal.now, via, self.store.secret)
+        journal.say(lambda state: said(state, commands), firm=False, then=partial(_continued, commands))
+        journal.tell()
+
+    def with_decision(self, loop_id: str, error: AlreadyDecided) -> AlreadyDecided:
+        """Return the error with the recorded decision, even if the round of the call is closed."""
+        if error.decision is not None:
+            return error
+        entries = safely(loop_id, partial(self.store.load, loop_id)).entries
+        return with_decision(error, read_trail(entries, self.store.secret))
+
+
+def _continued(commands: Commands, state: State) -> Continued | None:
+    """Return the command to continue a loop whose calls are all decided."""
+    phase = state.root.phase
+    is_decided = isinstance(phase, Waiting) and phase.reason == "decision_required" and not waiting(state)
+    return commands.go_on(state) if is_decided else None
