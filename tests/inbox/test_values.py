@@ -146,6 +146,9 @@ def test_a_short_value_is_quoted_if_it_could_be_another(value: Any, shown: str) 
         ("a\u00a0b", "a⟦U+00A0⟧b"),
         ("cafe\u0301", "cafe⟦U+0301⟧"),
         ("\u212b", "⟦U+212B⟧"),
+        ("a\u200d\u0301b", "a⟦U+200D U+0301⟧b"),  # a mark after what cannot be seen
+        ("a\u00a0\u0301b", "a⟦U+00A0 U+0301⟧b"),
+        ("\u1112\u1161\u0301", "\u1112⟦U+1161 U+0301⟧"),  # Hangul in parts, with a mark
         ("\U0001d68e\U0001d68c", "⟦U+1D68E U+1D68C⟧"),
         ("https://gіthub.com", "https://g⟦U+0456⟧thub.com"),
         ("dateОfBirth", "date⟦U+041E⟧fBirth"),
@@ -179,6 +182,8 @@ def test_language_reads_as_written(text: str) -> None:
         ("cafe\u0301 noir", "caf_e\u0301_ noir"),
         ("می\u200cخواهم", "م_ی\u200c_خواهم"),
         ("क\u094d\u200dष", "क_\u094d\u200d_ष"),
+        ("र\u094d\u200d\u093fक", "र_\u094d\u200d\u093f_क"),
+        ("a\u00a0\u0301b", "a⟦U+00A0 U+0301⟧b"),
         ("a ❤\ufe0f b", "a· ·_❤\ufe0f_· ·b"),
         ("👩\u200d👧!", "_👩\u200d👧_!"),
         ("a\u00a0", "a⟦U+00A0⟧"),  # at the edge of a value

@@ -11,8 +11,8 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterator
-from functools import lru_cache, partial
+from collections.abc import Iterator
+from functools import cache, lru_cache
 from itertools import groupby, pairwise
 
 from attrs import field, frozen
@@ -23,12 +23,8 @@ TIMES = "\u00d7"
 OPEN, CLOSE, TAB = "\u27e6", "\u27e7", "\u21e5"  # what the page writes itself, so a text cannot hold them unmarked
 _OWN = frozenset((OPEN, CLOSE, TAB))
 _ALIKE = frozenset("\u2010\u2011\u2212\u2215\u2044\u2216\u2024\u2236\ua789\u02d0\u01c3\u2223\u01c0\u2219\u02bc")
-# Letters that most fonts draw like Latin ones.
-_LATIN_LIKE = {
-    "CYRILLIC": frozenset("асеорхуіјѕԁһӏԛԝАВЕЅІЈКМНОРСТХУҮԌԚԜ"),
-    "GREEK": frozenset("ονρυιϲϳΑΒΕΖΗΙΚΜΝΟΡΤΥΧ"),  # noqa: RUF001 - likewise
-    "ARMENIAN": frozenset("օսոհցՏՍՕ"),  # noqa: RUF001 - likewise
-}
+# Letters that most fonts draw like Latin ones: Cyrillic, Greek and Armenian.
+_LATIN_LIKE = frozenset("асеорхуіјѕԁһӏԛԝАВЕЅІЈКМНОРСТХУҮԌԚԜονρυιϲϳΑΒΕΖΗΙΚΜΝΟΡΤΥΧօսոհցՏՍՕ")
 _MOST_MARKS = 3  # the marks that a letter of these may bear, with itself
 _ACCENTED = ("LATIN", "GREEK", "CYRILLIC")  # scripts whose accents are part of a letter, where there is such a letter
 _JOINED = frozenset((
@@ -42,7 +38,8 @@ _QUOTES = "\u00ab\u00bb\u2018\u2019\u201c\u201d\u2039\u203a"
 _WIDE = 24  # characters: a longer word may be wrapped inside
 
 _CODE = re.compile(r"[/\\@:.=\-_$|&;]")
-_SENTENCE_END = re.compile(r"[.:;!?,)\]\"'\u00bb\u201d\u2019\u203a]+$")
+_SENTENCE_END = ".:;!?,)]\"'\u00bb\u201d\u2019\u203a"
+_WORD, _PART = re.compile(r"[^ \t]+"), re.compile(r"[^\W_]+")
 _PLAIN = re.compile(r"[ -~]*")
 _PICTURE = (
     r"[\u00a9\u00ae\u203c\u2049\u2122\u2139\u2194-\u2199\u21a9\u21aa\u231a\u231b\u2328\u23cf\u23e9-\u23fa\u24c2\u25aa"
@@ -163,29 +160,15 @@ def _why(char: str) -> str:
 
 # --- what each character is ---
 
-# One letter for each character, by tables that fill up: as written, odd, soft, gap, tab; mark, joiner or no-break
-# space, letter of Hangul in parts, and letter that is not normalized, which the characters beside it decide.
-_KINDS = {"": ".", "odd": "o", "soft": "s", "gap": "g", "tab": "t"}
-_WORDS = {letter: kind for kind, letter in _KINDS.items()}
-_CLUSTER = re.compile(r"[^m]m+|^m+|j{2,}|[?n]")
-_tables: tuple[dict[int, str], dict[int, str]] = ({}, {})
-_sides: dict[int, str] = {}
-_scripts: dict[int, str] = {}
-_script_letters: dict[str, str] = {"LATIN": "L", "CYRILLIC": "C", "GREEK": "G", "ARMENIAN": "A"}
-_script_names: dict[str, str] = {letter: script for script, letter in _script_letters.items()}
-
-
-def _classes(text: str, table: dict[int, str], classify: Callable[[str], str]) -> str:
-    """Return the class of each character, one letter each."""
-    for char in set(text):
-        if ord(char) not in table:
-            table[ord(char)] = classify(char)
-    return text.translate(table)
+# One letter for each character: as written, odd, soft, gap, tab; mark, joiner or no-break space, letter of Hangul in
+# parts, and letter that is not normalized, which the characters beside it decide; odd but in prose.
+_WORDS = {".": "", "o": "odd", "s": "soft", "g": "gap", "t": "tab"}
+_CLUSTER = re.compile(r"j+m*|\?m*|[^m]m+|^m+|n")
 
 
 def _kinds(text: str, *, prose: bool) -> str:
     """Return the kind of each character, as its letter."""
-    alone = _classes(text, _tables[prose], partial(_alone, prose=prose))
+    alone = "".join(map(_alone, text)).replace("i", "." if prose else "o")
     kinds = list(alone)
     for match in (*_HIDDEN.finditer(text), *(each for each in _BESIDE.finditer(text) if _wraps(text, each.start()))):
         kinds[match.start() : match.end()] = "g" * len(match[0])
@@ -198,7 +181,8 @@ def _kinds(text: str, *, prose: bool) -> str:
     return "".join(kinds)
 
 
-def _alone(char: str, *, prose: bool) -> str:
+@cache
+def _alone(char: str) -> str:
     """Return the kind of a character by itself."""
     category = unicodedata.category(char)
     if " " <= char <= "~" or char == "\t":
@@ -211,7 +195,7 @@ def _alone(char: str, *, prose: bool) -> str:
         return "m" if category[0] == "M" else "j"
     if unicodedata.normalize("NFC", char) != char:
         return "n"
-    return "o" if not prose and _imitates(char) else "."
+    return "i" if _imitates(char) else "."
 
 
 def _imitates(char: str) -> bool:
@@ -222,73 +206,68 @@ def _imitates(char: str) -> bool:
     return char in _ALIKE or (is_like and compat.isalnum() and (len(compat) == 1 or is_ligature))
 
 
+@cache
 def _script(char: str) -> str:
-    """Return a letter for a script, small if the character looks Latin; for others `0`, `/`, a space or a point."""
-    if _CODE.match(char):
-        return "/"
-    if char in " \t" or not char.isalnum():
-        return " " if char in " \t" else "."
-    script = script_of(char)
-    if script is None or script in _NO_SCRIPT:
-        return "0"
-    letter = _script_letters.setdefault(script, chr(0xE000 + len(_script_letters)))
-    _script_names[letter] = script
-    return letter.lower() if char in _LATIN_LIKE.get(script, ()) else letter
+    """Return the script of a letter; empty for other characters, and for signs of several scripts."""
+    script = script_of(char) if char.isalnum() else None
+    return "" if script is None or script in _NO_SCRIPT else script
+
+
+def _code_in(word: str) -> str:
+    """Return a word without the signs that end a sentence; empty if nothing in it is code."""
+    inner = word.rstrip(_SENTENCE_END)
+    return inner if _CODE.search(inner) else ""
 
 
 def _mark_scripts(text: str, kinds: list[str], *, prose: bool) -> None:
     """Mark letters of a second script in a part of a word, and a part that could be one of Latin letters."""
-    classes = _classes(text, _scripts, _script)
-    for word in re.finditer(r"[^ ]+", classes):
-        present = set(word[0]) - set("/.0")
-        scripts = {each.upper() for each in present}
-        if not present or (len(scripts) == 1 and present & scripts and "/" not in word[0]) or present == {"L"}:
+    certain = _certain_scripts(text)
+    for word in _WORD.finditer(text):
+        code = _code_in(word[0])
+        if word[0].isascii() or (prose and not code):
             continue
-        end = _SENTENCE_END.search(text, *word.span())
-        inner = classes[word.start() : end.start() if end else word.end()]
-        is_code = "/" in inner
-        if prose and not is_code:
-            continue
-        for part in re.finditer(r"[^/.]+", inner):
-            for index in _imitating(part[0], part[0] if is_code else classes):
+        for part in (each for each in _PART.finditer(word[0]) if not each[0].isascii()):
+            for index in _imitating(part[0], _certain_scripts(part[0]) if code else certain):
                 kinds[word.start() + part.start() + index] = "o"
 
 
-def _imitating(part: str, around: str) -> list[int]:
-    """Return which letters of a part of a word, given by their scripts, are not of its script or could be Latin."""
-    counts = Counter(each.upper() for each in part if each != "0")
-    if not may_mix([_script_names[each] for each in counts]):
-        main = max(counts, key=lambda script: (counts[script], script == "L"))
-        return [index for index, each in enumerate(part) if each.upper() not in ("0", main)]
-    is_like = any(each.islower() for each in part) and not any(each in around for each in counts)
-    return [index for index, each in enumerate(part) if each != "0"] if is_like else []
+def _certain_scripts(text: str) -> set[str]:
+    """Return the scripts of letters that do not look like Latin ones."""
+    return {_script(char) for char in {*text} - _LATIN_LIKE}
+
+
+def _imitating(part: str, certain: set[str]) -> list[int]:
+    """Return which letters of a part of a word are not of its script, or could be Latin."""
+    scripts = [_script(char) for char in part]
+    present = dict.fromkeys(filter(None, scripts))  # in the order of the text
+    if not may_mix(present):
+        main = max(present, key=lambda script: (scripts.count(script), script == "LATIN"))
+        return [index for index, script in enumerate(scripts) if script not in ("", main)]
+    is_like = certain.isdisjoint(present) and not _LATIN_LIKE.isdisjoint(part)
+    return [index for index, script in enumerate(scripts) if script] if is_like else []
 
 
 def _mark_clusters(text: str, alone: str, kinds: list[str], *, prose: bool) -> None:
     """Decide about marks, decomposed letters, spaces and joiners."""
     code = set[int]()
-    found = list(_CLUSTER.finditer(alone))
-    if found and prose:
-        for word in re.finditer(r"[^ \t]+", text):
-            if _CODE.search(_SENTENCE_END.sub("", word[0])):
-                code.update(range(*word.span()))
-    for match in found:
+    if prose:
+        code.update(*(range(*word.span()) for word in _WORD.finditer(text) if _code_in(word[0])))
+    for match in _CLUSTER.finditer(alone):
         start, end = match.span()
         cluster = text[start:end]
         is_free = prose and start not in code and start > 0 and end < len(text)
         if kinds[start] == "o":
             fixed = "o" * len(cluster)
-        elif match[0] == "?":
-            fixed = "s" if is_free and _needs(cluster, text[start - 1], text[end]) else "o"
-            if fixed == "s" and cluster in _JOINERS:  # it cannot be seen without the letter before it
+        elif alone[start] == "?":
+            is_needed = is_free and _needs(cluster[0], text[start - 1], text[start + 1])
+            fixed = ("s" if is_needed else "o") * len(cluster)
+            if is_needed and cluster[0] in _JOINERS:  # it cannot be seen without the letter before it
                 kinds[start - 1] = "s"
         else:
             fixed = _cluster(cluster, is_free=is_free)
-        kinds[start:end] = [
-            old if new == "." and old == "g" else new for old, new in zip(kinds[start:end], fixed, strict=True)
-        ]
-    if "j" in alone:
-        kinds[:] = ["." if kind == "j" else kind for kind in kinds]
+        if kinds[start] == "g" and fixed[0] == ".":
+            fixed = "g" + fixed[1:]
+        kinds[start:end] = fixed
 
 
 @lru_cache(maxsize=4096)
@@ -312,9 +291,9 @@ def _needs(char: str, before: str, after: str) -> bool:
         scripts = {unicodedata.name(each, "UNKNOWN").split()[0] for each in (before, after)}
         return len(scripts) == 1 and scripts <= _JOINED
     beside = before + after
-    return not any(each.isspace() or each == '"' for each in beside) and any(
-        unicodedata.category(each)[0] in "LMN" for each in beside
-    )
+    if any(each.isspace() or each == '"' for each in beside) or unicodedata.category(after)[0] == "M":
+        return False
+    return any(unicodedata.category(each)[0] in "LMN" for each in beside)
 
 
 def _wraps(text: str, space: int) -> bool:
@@ -343,6 +322,7 @@ def _is_loose(char: str) -> bool:
 # --- in which direction, and in which pieces ---
 
 
+@cache
 def _side(char: str) -> str:
     """Return R for a letter written from right to left, L for another letter, N for a digit, M for marks."""
     found = unicodedata.bidirectional(char)
@@ -352,8 +332,7 @@ def _side(char: str) -> str:
 
 
 # Text of the other direction in a line, and numbers in a line from right to left.
-_RUN, _MERGED = re.compile(r"t|([^t])\1*"), re.compile(r"t|[.o]+|([^t.o])\1*")
-_MANY = 8  # odd characters of a line that are marked one by one
+_RUN = re.compile(r"t|([^t])\1*")
 _DOTTED = 200  # dotted spaces of a line that are elements of their own
 _LEFT = re.compile(r"R(?:[RMPS]*[RM])?")
 _RIGHT = re.compile(r"(?P<ltr>L(?:[LNMPS]*[LNM])?)|(?P<number>N(?:P?N)*)")
@@ -365,7 +344,7 @@ def _turns(text: str, kinds: str, *, prose: bool) -> tuple[dict[int, str], str]:
     The bidirectional algorithm draws `a XY 1` and `a 1 XY` alike. Here all texts of the other direction are isolated
     and marked, so the line follows its stored order.
     """
-    if text.isascii() or "R" not in (sides := _classes(text, _sides, _side)):
+    if text.isascii() or "R" not in (sides := "".join(map(_side, text))):
         return {}, ""
     if "o" in kinds or "t" in kinds:  # a chip is a text of its own
         sides = "".join("C" if kind in "ot" else side for side, kind in zip(sides, kinds, strict=True))
@@ -382,30 +361,25 @@ def _turns(text: str, kinds: str, *, prose: bool) -> tuple[dict[int, str], str]:
 
 def _pieces(text: str, kinds: str, turns: dict[int, str]) -> Iterator[Piece]:
     """Yield the pieces: runs of one kind, between the turns."""
-    # Each element costs a browser time: a line with many chips is one chip, and one with many dotted spaces is dotted.
-    run = _MERGED if kinds.count("o") > _MANY else _RUN
+    # Each element costs a browser time: a line with many dotted spaces is dotted.
     kinds = kinds.replace(".", "g") if kinds.count("g") > _DOTTED else kinds
     is_open = False
     for start, end in pairwise(sorted({0, len(text), *turns})):
-        if is_open and start in turns:
-            yield Piece("", "stop")
-            is_open = False
-        if turns.get(start, "stop") != "stop":
-            yield Piece("", turns[start])
-            is_open = True
-        for match in run.finditer(kinds, start, end):
-            yield _piece(text[slice(*match.span())], match[0])
+        if start in turns:
+            if is_open:
+                yield Piece("", "stop")
+            if is_open := turns[start] != "stop":
+                yield Piece("", turns[start])
+        for run in _RUN.finditer(kinds, start, end):
+            yield _piece(text[slice(*run.span())], _WORDS[run[0][0]])
     if is_open:
         yield Piece("", "stop")
 
 
-def _piece(part: str, kinds: str) -> Piece:
-    """Return the piece for characters that one element shows."""
-    kind = _WORDS["o" if "o" in kinds else kinds[0]]
+def _piece(part: str, kind: str) -> Piece:
+    """Return the piece for characters of one kind."""
     if kind == "odd":
-        spans = (slice(*match.span()) for match in re.finditer(r"o+|[^o]+", kinds))
-        texts = (f"{OPEN}{_counted(part[span])}{CLOSE}" if kinds[span.start] == "o" else part[span] for span in spans)
-        return Piece("".join(texts), kind, part)
+        return chip(_counted(part), kind, part)
     return Piece(TAB if kind == "tab" else part, kind, part)
 
 
