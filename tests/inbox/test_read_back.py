@@ -25,7 +25,7 @@ from tests.inbox.browser import CHROMIUM, chromium
 from tests.inbox.inputs import INPUTS, inputs, some_neighbours
 from tests.inbox.reader import Hidden, Number, exact, meaning, read
 from tests.inbox.value_page import page_of
-from toolloop.inbox.page.shown.values import LONGEST, MOST_LINES, MOST_VALUES, shown_input
+from toolloop.inbox.page.shown.values import LONGEST, MOST_LINES, MOST_MARKS, MOST_VALUES, shown_input
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium: apt-get install chromium")
 WIDTHS = (1280, 390, 320)
@@ -147,7 +147,8 @@ LARGE: dict[str, Callable[[], Any]] = {
     "500 levels": lambda: {"x": _nested(490)},
     "20,000 values in an outline": lambda: {"x": {f"k{n}": {"a": str(n), "b": n} for n in range(MOST_VALUES // 2)}},
     "2 MB without a space": lambda: {"t": "x" * (LONGEST - 1)},
-    "2 MB of invisible characters": lambda: {"t": _grown("a\u200bb\u202e" * 40 + "\n")},
+    "150,000 invisible characters": lambda: {"t": "a\u200bb\u202e" * (MOST_MARKS // 2)},
+    "140,000 marks in 20,000 lines": lambda: {"t": "\n".join(["a\u200b\tb\u202e\t\u3164c\t\u200bd"] * MOST_LINES)},
     "2 MB in many scripts": lambda: {"t": _grown("Привет 日本語の文 हिन्दी العربية 12\n" + "ไทย ქართული " * 12)},
 }
 _QUICK = ("a text of 2 MB in one line", "500 levels")
@@ -169,11 +170,12 @@ def test_nothing_approves_above_a_limit(pages: dict[int, Page]) -> None:
         {"t": "é" * (LONGEST // 2) + "x"},
         {"t": "\n" * (MOST_LINES + 1)},
         {"t": [1] * (MOST_VALUES + 1)},
+        {"t": "a\u200b" * (MOST_MARKS + 1)},
     ):
         page = pages[1280]
         page.set_content(page_of(shown_input(text_of(value))))
         assert read(page) is None
-        assert "Too long to show whole. It cannot be approved here." in page.inner_text("body")
+        assert "It cannot be approved here." in page.inner_text("body")
 
 
 # --- pictures ---

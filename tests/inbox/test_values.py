@@ -16,7 +16,7 @@ from tests.effort import examples
 from tests.inbox.inputs import INPUTS, inputs, neighbours, texts
 from tests.inbox.reader import Hidden, exact, meaning, rows_of
 from toolloop.inbox.page.shown.characters import ShownText, shown_text
-from toolloop.inbox.page.shown.values import LONGEST, MOST_LINES, MOST_VALUES, shown_input
+from toolloop.inbox.page.shown.values import LONGEST, MOST_LINES, MOST_MARKS, MOST_VALUES, shown_input
 
 MARKDOWN = {"properties": {"body": {"anyOf": [{"type": "null"}, {"$ref": "#/$defs/Body"}]}}}
 MARKDOWN["$defs"] = {"Body": {"type": "string", "format": "markdown"}}  # type: ignore[dict-item]
@@ -302,22 +302,24 @@ def test_names_and_ids_show_what_they_are() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "more"),
+    ("value", "more", "limit"),
     [
-        ({"t": "x" * (LONGEST - 1)}, {"t": "x" * LONGEST}),
-        ({"t": "é" * (LONGEST // 2 - 1)}, {"t": "é" * (LONGEST // 2)}),
-        ({"t": "\n" * MOST_LINES}, {"t": "\n" * (MOST_LINES + 1)}),
-        ({"t": [1] * MOST_VALUES}, {"t": [1] * (MOST_VALUES + 1)}),
+        ({"t": "x" * (LONGEST - 1)}, {"t": "x" * LONGEST}, "2,000,000 bytes"),
+        ({"t": "é" * (LONGEST // 2 - 1)}, {"t": "é" * (LONGEST // 2)}, "2,000,000 bytes"),
+        ({"t": "\n" * MOST_LINES}, {"t": "\n" * (MOST_LINES + 1)}, "20,000 lines"),
+        ({"t": [1] * MOST_VALUES}, {"t": [1] * (MOST_VALUES + 1)}, "20,000 values"),
+        ({"t": "a\u200b" * MOST_MARKS}, {"t": "a\u200b" * (MOST_MARKS + 1)}, "150,000 marks"),
+        ({"t": ("a\t" * MOST_MARKS).strip()}, {"t": "a\t" * MOST_MARKS + "\u200b"}, "150,000 marks"),
     ],
-    ids=["bytes", "bytes of other letters", "lines", "values"],
+    ids=["bytes", "bytes of other letters", "lines", "values", "chips", "tabs and a chip"],
 )
-def test_an_input_is_whole_up_to_each_limit(value: Any, more: Any) -> None:
-    """Above it there are no rows, and the page says that nothing can be approved."""
+def test_an_input_is_whole_up_to_each_limit(value: Any, more: Any, limit: str) -> None:
+    """Above it there are no rows, and the page says which limit it is, and that nothing can be approved."""
     assert shown_input(text_of(value)).too_long == ""
     assert shown_input(text_of(value)).is_whole
     above = shown_input(text_of(more))
     assert (above.is_whole, above.rows) == (False, ())
-    assert above.too_long == "Too long to show whole. It cannot be approved here."
+    assert above.too_long == f"Too long to show whole: more than {limit}. It cannot be approved here."
 
 
 def test_paths_that_grow_too_long_are_not_shown() -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache, lru_cache
 from itertools import groupby, pairwise
 
@@ -132,8 +132,11 @@ def shown_line(text: str, *, prose: bool = False) -> ShownText:
     return ShownText(tuple(_pieces(text, kinds, turns)), direction, odd)
 
 
-def legend(odd: Counter[str]) -> tuple[Odd, ...]:
-    """Return the legend of odd characters, in the order of the text."""
+def legend(texts: Iterable[ShownText]) -> tuple[Odd, ...]:
+    """Return the legend of the odd characters in texts, in their order."""
+    odd = Counter[str]()
+    for text in texts:
+        odd.update(text.odd)
     return tuple(Odd(code_point(char), _name(char), _why(char), count) for char, count in odd.items())
 
 

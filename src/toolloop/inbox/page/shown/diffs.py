@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
-from itertools import chain
+from itertools import chain, groupby
 
 from attrs import evolve, frozen
 
@@ -37,31 +37,27 @@ def diff_lines(old: Sequence[ShownText], new: Sequence[ShownText]) -> tuple[Diff
 
 
 def _spans(old: Sequence[ShownText], new: Sequence[ShownText]) -> Iterator[_Span]:
-    """Yield which lines of the one correspond to which lines of the other: unchanged ones one by one."""
+    """Yield which lines of the one correspond to which lines of the other."""
     before, after = [line.pieces for line in old], [line.pieces for line in new]
     head = next((i for i, (a, b) in enumerate(zip(before, after, strict=False)) if a != b), min(len(old), len(new)))
     tail = 0
     while tail < min(len(old), len(new)) - head and before[-1 - tail] == after[-1 - tail]:
         tail += 1
-    yield from ((i, i + 1, i, i + 1) for i in range(head))
+    yield 0, head, 0, head
     left, right = before[head : len(old) - tail], after[head : len(new) - tail]
     if len(left) * len(right) > _TRIED:
-        yield head, head + len(left), head, head + len(right)
+        yield head, len(old) - tail, head, len(new) - tail
     else:
-        for tag, i, i_end, j, j_end in SequenceMatcher(None, left, right, autojunk=False).get_opcodes():
-            spans = ((i + n, i + n + 1, j + n, j + n + 1) for n in range(i_end - i))
-            yield from ((a + head, b + head, c + head, d + head) for a, b, c, d in (
-                spans if tag == "equal" else ((i, i_end, j, j_end),)
-            ))  # fmt: skip
-    for n in range(tail, 0, -1):
-        yield len(old) - n, len(old) - n + 1, len(new) - n, len(new) - n + 1
+        for _, i, i_end, j, j_end in SequenceMatcher(None, left, right, autojunk=False).get_opcodes():
+            yield head + i, head + i_end, head + j, head + j_end
+    yield len(old) - tail, len(old), len(new) - tail, len(new)
 
 
 def _block(old: Sequence[ShownText], new: Sequence[ShownText], span: _Span) -> Iterator[DiffLine]:
     """Yield the lines of one span. A line stands before the line that replaces it, with the changed words marked."""
     i, i_end, j, j_end = span
-    if old[i:i_end] and old[i:i_end] == new[j:j_end]:
-        yield DiffLine("", i + 1, j + 1, old[i])
+    if old[i:i_end] == new[j:j_end]:
+        yield from (DiffLine("", n + 1, n + 1 + j - i, old[n]) for n in range(i, i_end))
         return
     for number in range(i, i_end):
         removed = old[number]
@@ -98,15 +94,12 @@ def _tinted(old: ShownText, new: ShownText) -> tuple[ShownText, ShownText] | Non
 def _split(shown: ShownText, changed: set[int]) -> ShownText:
     pieces, place = list[Piece](), 0
     for piece in shown.pieces:
-        marks = [place + n in changed for n in range(len(piece.source))]
-        place += len(marks)
+        end = place + len(piece.source)
         if piece.kind:  # chips and their like have a look of their own
             pieces.append(piece)
-            continue
-        start = 0
-        for n in range(1, len(marks) + 1):
-            if n == len(marks) or marks[n] != marks[start]:
-                part = piece.text[start:n]
-                pieces.append(Piece(part, "changed" if marks[start] else "", part))
-                start = n
+        else:
+            for is_changed, run in groupby(range(place, end), changed.__contains__):
+                part = "".join(piece.source[n - place] for n in run)
+                pieces.append(Piece(part, "changed" if is_changed else "", part))
+        place = end
     return evolve(shown, pieces=tuple(pieces))

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from toolloop.inbox.page.shown.characters import (
     CLOSE,
@@ -28,20 +28,21 @@ from toolloop.inbox.page.shown.characters import (
     shown_text,
 )
 from toolloop.inbox.page.shown.diffs import MINUS, DiffLine, diff_lines
+from toolloop.inbox.page.shown.words import count
 from toolloop.machine.values.jsontext import JSON, encode
 
-__all__ = ["LONGEST", "MOST_LINES", "MOST_VALUES", "Row", "ShownInput", "shown_input", "shown_text"]
+__all__ = ["LONGEST", "MOST_LINES", "MOST_MARKS", "MOST_VALUES", "Row", "ShownInput", "shown_input", "shown_text"]
 
 LONGEST = 2_000_000  # bytes of keys, texts and literals in UTF-8
 MOST_LINES = 20_000
 MOST_VALUES = 20_000
+MOST_MARKS = 150_000  # chips, tabs and other elements inside lines; each costs a browser time
 _SHOWN = 4 * LONGEST  # characters on the page: paths in full and chips are longer than the input itself
 _NAMED = 60  # characters for a name in a legend
 _SHORT = 40  # characters of a text beside its name
 _WRAPPED = 100  # characters that may fit into one row of a wide window
 _NARROW = 24  # characters of a name beside its value
 FULL_PATH = 12  # the depth from which a path is written in full
-_TOO_LONG = "Too long to show whole. It cannot be approved here."
 _BARE = re.compile(rf'[^\s."\[\]\\{OPEN}{CLOSE}]+')
 _OTHERS = frozenset({"true", "false", "null", "none", "undefined", ""})
 
@@ -54,24 +55,73 @@ class Row:
         kind: `literal`, `short`, `text`, `prose`, `list`, `outline` or `diff`.
         depth: 0 for the arguments of the call; the rows of an outline follow it at greater depths.
         name: the key, or the path of keys and indices; from depth 12 on, the path from the argument.
-        size: the size in words; empty where the value stands beside its name.
         lines: the lines of a text, the values of a list, or the one value.
+        size: the size in words; empty where the value stands beside its name.
         diff: the lines of a diff.
-        odd: the legend of odd characters in the name and the value.
-        is_soft: whether there are framed characters.
-        is_wide: whether the name takes a line of its own.
 
     """
 
     kind: str
     depth: int
     name: ShownText
+    lines: Sequence[ShownText] = ()
     size: str = ""
-    lines: tuple[ShownText, ...] = ()
-    diff: tuple[DiffLine, ...] = ()
-    odd: tuple[Odd, ...] = ()
-    is_soft: bool = False
-    is_wide: bool = False
+    diff: Sequence[DiffLine] = ()
+
+    @property
+    def texts(self) -> tuple[ShownText, ...]:
+        """All texts of the row."""
+        return (self.name, *self.lines, *(line.shown for line in self.diff))
+
+    @property
+    def pieces(self) -> Iterator[Piece]:
+        """The pieces of all texts."""
+        return (piece for text in self.texts for piece in text.pieces)
+
+    @property
+    def odd(self) -> tuple[Odd, ...]:
+        """The legend of odd characters in the name and the value."""
+        return legend(self.texts)
+
+    @property
+    def is_soft(self) -> bool:
+        """Whether there are framed characters."""
+        return any(piece.kind == "soft" for piece in self.pieces)
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether the name takes a line of its own."""
+        width = sum(len(piece.text) for piece in self.name.pieces)
+        is_long = self.depth == 0 and (self.kind == "outline" or width > _NARROW)
+        return is_long or self.kind in ("text", "prose", "diff")
+
+
+@frozen
+class Size:
+    """How large a value is.
+
+    Attributes:
+        values: how many values there are: numbers, texts, literals, and empty lists and objects.
+        lines: how many lines the texts of several lines have together.
+        characters: how many characters the values have.
+        bytes: how many bytes keys, texts and literals have in UTF-8.
+
+    """
+
+    values: int = 0
+    lines: int = 0
+    characters: int = 0
+    bytes: int = 0
+
+    @property
+    def above(self) -> str:
+        """The limit that it is above, in words; empty if it is above none."""
+        limits = (
+            (self.bytes > LONGEST, f"{LONGEST:,} bytes"),
+            (self.lines > MOST_LINES, f"{MOST_LINES:,} lines"),
+            (self.values > MOST_VALUES, f"{MOST_VALUES:,} values"),
+        )
+        return next((limit for is_above, limit in limits if is_above), "")
 
 
 @frozen
@@ -80,31 +130,36 @@ class ShownInput:
 
     Attributes:
         rows: the rows, in the order of the input; empty if it is too long to show whole.
-        values: how many values there are: numbers, texts, literals, and empty lists and objects.
-        lines: how many lines the texts of several lines have together.
-        size: how many characters the values have.
-        is_whole: whether the whole input is shown. Only then may a page offer to approve it.
-        odd: the legend of odd characters, with how many there are in the whole input.
+        size: how large it is.
+        above: the limit that it is above, in words; empty if the whole input is shown. Only then may a page offer to
+            approve it.
 
     """
 
-    rows: tuple[Row, ...]
-    values: int
-    lines: int
-    size: int
-    is_whole: bool
-    odd: tuple[Odd, ...]
+    rows: Sequence[Row]
+    size: Size
+    above: str = ""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the whole input is shown."""
+        return not self.above
 
     @property
     def too_long(self) -> str:
         """What a page says instead of the values; empty if they are shown."""
-        return "" if self.is_whole else _TOO_LONG
+        return self.above and f"Too long to show whole: more than {self.above}. It cannot be approved here."
+
+    @cached_property
+    def odd(self) -> tuple[Odd, ...]:
+        """The legend of odd characters, with how many there are in the whole input."""
+        return legend(text for row in self.rows for text in row.texts)
 
     @property
     def words(self) -> str:
         """The size in words, such as "2 values, 15 lines, 610 characters"."""
-        lines = [_count(self.lines, "line")] if self.lines else []
-        return ", ".join((_count(self.values, "value"), *lines, _count(self.size, "character")))
+        lines = [count(self.size.lines, "line")] if self.size.lines else []
+        return ", ".join((count(self.size.values, "value"), *lines, count(self.size.characters, "character")))
 
 
 @frozen
@@ -143,18 +198,18 @@ def shown_input(
 
     """
     given = _parsed(value if isinstance(value, str) else encode(value))
-    values, lines, size, length = _measured(given)
-    if values > MOST_VALUES or lines > MOST_LINES or length > LONGEST:
-        return ShownInput((), values, lines, size, is_whole=False, odd=())
-    rows, odd, shown = list[Row](), Counter[str](), 0
-    for row, found in _rows(given, schema, diff, path, secret):
+    if above := (size := _size(given)).above:
+        return ShownInput((), size, above)
+    rows, marks, length = list[Row](), 0, 0
+    for row in _rows(given, schema, diff, path, secret):
         rows.append(row)
-        odd.update(found)
-        texts = (row.name, *row.lines, *(line.shown for line in row.diff))
-        shown += sum(len(piece.text) for text in texts for piece in text.pieces) + _NAMED * len(row.odd)
-        if shown > _SHOWN:
-            return ShownInput((), values, lines, size, is_whole=False, odd=())
-    return ShownInput(tuple(rows), values, lines, size, is_whole=True, odd=legend(odd))
+        pieces = list(row.pieces)
+        marks += sum(piece.kind != "" for piece in pieces)
+        length += sum(len(piece.text) for piece in pieces) + _NAMED * len(row.odd)
+        if marks > MOST_MARKS or length > _SHOWN:
+            limit = f"{MOST_MARKS:,} marks" if marks > MOST_MARKS else f"{_SHOWN:,} characters on the page"
+            return ShownInput((), size, limit)
+    return ShownInput(rows, size)
 
 
 def _parsed(text: str) -> _Object:
@@ -184,9 +239,9 @@ def _literal(value: Any) -> str:
     return "{}" if isinstance(value, _Object) else json.dumps(value)
 
 
-def _measured(given: Any) -> tuple[int, int, int, int]:
-    """Return how many values, lines, characters and bytes there are."""
-    values = lines = size = length = 0
+def _size(given: Any) -> Size:
+    """Return how large a value is."""
+    values = lines = characters = length = 0
     waiting: list[Any] = [given]
     while waiting:
         value = waiting.pop()
@@ -195,87 +250,63 @@ def _measured(given: Any) -> tuple[int, int, int, int]:
             waiting.extend(item for _, item in children)
         elif value is not given:
             text = value if isinstance(value, str) else _literal(value)
-            values, size, length = values + 1, size + len(text), length + _bytes(text)
-            lines += _line_count(text) if "\n" in text else 0
-    return values, lines, size, length
+            values, characters, length = values + 1, characters + len(text), length + _bytes(text)
+            lines += text.count("\n") + (not text.endswith("\n")) if "\n" in text else 0
+    return Size(values, lines, characters, length)
 
 
 def _bytes(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
-def _line_count(text: str) -> int:
-    return text.count("\n") + (not text.endswith("\n"))
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
 # --- rows ---
-
-_Found = tuple[Row, Counter[str]]
 
 
 def _rows(
     given: _Object, schema: JSON, diff: tuple[str, str] | None, path: str | None, secret: Mapping[str, str]
-) -> Iterator[_Found]:
+) -> Iterator[Row]:
     names = [name for name, _ in given.members]
     texts = {name: item for name, item in given.members if isinstance(item, str) and names.count(name) == 1}
-    pair = [name for name in diff or () if name in texts and name not in secret]
-    if diff is None or len(pair) < len(diff):
-        pair = []
+    is_diff = diff is not None and all(name in texts and name not in secret for name in diff)
+    pair: tuple[str, ...] = diff if diff is not None and is_diff else ()
     first = min(pair, key=names.index, default="")
     for place, (name, item) in enumerate(given.members):
         if name in secret:
-            yield _row("short", 0, _name((name,)), (ShownText((chip(secret[name], "secret"),)),))
+            yield Row("short", 0, _name((name,)), (ShownText((chip(secret[name], "secret"),)),))
         elif name not in pair:
             yield from _argument(name, item, schema)
         elif name == first:
             yield _diff(pair, texts, path if path in names else None, is_reversed=first != pair[0])
         elif names[place - 1] != first:
-            yield _row("short", 0, _name((name,)), (ShownText((chip("in the diff above", "secret"),)),))
+            yield Row("short", 0, _name((name,)), (ShownText((chip("in the diff above", "secret"),)),))
 
 
-def _row(
-    kind: str, depth: int, name: ShownText, lines: Iterable[ShownText] = (), size: str = "", **more: Any
-) -> _Found:
-    lines, width = tuple(lines), sum(len(piece.text) for piece in name.pieces)
-    odd, is_soft = Counter[str](), False
-    for shown in (name, *lines, *(line.shown for line in more.get("diff", ()))):
-        odd.update(shown.odd)
-        is_soft = is_soft or any(piece.kind == "soft" for piece in shown.pieces)
-    is_wide = kind in ("text", "prose", "diff") or (depth == 0 and (kind == "outline" or width > _NARROW))
-    return Row(kind, depth, name, size, lines, odd=legend(odd), is_soft=is_soft, is_wide=is_wide, **more), odd
-
-
-def _argument(name: str, item: Any, schema: JSON) -> Iterator[_Found]:
+def _argument(name: str, item: Any, schema: JSON) -> Iterator[Row]:
     """Yield the rows of an argument of the call. Groups with one child are joined with it."""
     waiting: list[tuple[int, tuple[str | int, ...], int, Any]] = [(0, (name,), 0, item)]
     while waiting:
         depth, tokens, start, value = waiting.pop()
-        is_list, children = depth == 0 and _is_plain_list(value), tuple(_children(value))
-        while not is_list and len(children) == 1:
+        children = tuple(_children(value))
+        while len(children) == 1:  # a list of one is joined with its value, so it is never a row
             tokens, value = (*tokens, children[0][0]), children[0][1]
-            is_list, children = depth == 0 and _is_plain_list(value), tuple(_children(value))
+            children = tuple(_children(value))
         shown = _name(tokens if depth >= FULL_PATH else tokens[start:])
-        if is_list:
+        if depth == 0 and _is_plain_list(value):
             items = [_item(each, prose=_is_prose(schema, (*tokens, index))) for index, each in enumerate(value)]
-            yield _row("list", 0, shown, items, f"list, {_count(len(items), 'value')}")
+            yield Row("list", 0, shown, items, f"list, {count(len(items), 'value')}")
         elif children:
-            yield _row("outline", depth, shown, (), _count(_measured(value)[0], "value") if depth == 0 else "")
+            yield Row("outline", depth, shown, (), count(_size(value).values, "value") if depth == 0 else "")
             waiting += [(depth + 1, (*tokens, key), len(tokens), child) for key, child in reversed(children)]
         elif isinstance(value, str):
             yield _text_row(depth, shown, value, prose=_is_prose(schema, tokens))
         else:
-            yield _row("literal", depth, shown, (_item(value, prose=False),))
+            yield Row("literal", depth, shown, (_item(value, prose=False),))
 
 
 def _is_plain_list(value: Any) -> bool:
-    """Return whether a value is a list of two or more values of one line. A list of one is joined with its value."""
-    if not isinstance(value, list) or len(value) <= 1:
-        return False
-    return not any(_children(each) or (isinstance(each, str) and "\n" in each) for each in value)
+    """Return whether a value is a list of values of one line."""
+    is_list = isinstance(value, list) and bool(value)
+    return is_list and not any(_children(each) or (isinstance(each, str) and "\n" in each) for each in value)
 
 
 def _item(value: Any, *, prose: bool) -> ShownText:
@@ -285,19 +316,17 @@ def _item(value: Any, *, prose: bool) -> ShownText:
     return ShownText((Piece(_literal(value), "literal"),))
 
 
-def _text_row(depth: int, name: ShownText, text: str, *, prose: bool) -> _Found:
-    kind = "prose" if prose else "text"
+def _text_row(depth: int, name: ShownText, text: str, *, prose: bool) -> Row:
+    kind, size = "prose" if prose else "text", count(len(text), "character")
     if "\n" in text:
         lines = _text_lines(text, prose=prose)
-        return _row(kind, depth, name, lines, f"{_count(len(lines), 'line')}, {_count(len(text), 'character')}")
+        return Row(kind, depth, name, lines, f"{count(len(lines), 'line')}, {size}")
     if len(text) <= _SHORT:
-        return _row("short", depth, name, (_item(text, prose=prose),))
-    size = f"1 line, {_count(len(text), 'character')}"
-    if len(text) > _WRAPPED:
-        size += "; wrapped here, it has no line breaks"
+        return Row("short", depth, name, (_item(text, prose=prose),))
+    size = f"1 line, {size}" + ("; wrapped here, it has no line breaks" if len(text) > _WRAPPED else "")
     if text[0] in "[{" and _is_json(text):  # in quotes it would be hard to read, and a block is never an outline
-        return _row(kind, depth, name, (shown_line(text, prose=prose),), f"{size}; a text that holds JSON")
-    return _row(kind, depth, name, (_item(text, prose=prose),), size)
+        return Row(kind, depth, name, (shown_line(text, prose=prose),), f"{size}; a text that holds JSON")
+    return Row(kind, depth, name, (_item(text, prose=prose),), size)
 
 
 def _text_lines(text: str, *, prose: bool) -> list[ShownText]:
@@ -310,12 +339,8 @@ def _text_lines(text: str, *, prose: bool) -> list[ShownText]:
 
 
 def _text_line(line: str, *, is_end: bool, prose: bool) -> ShownText:
-    shown = shown_line(line, prose=prose)
-    blank = line[len(line.rstrip(" \t")) :]
-    if not blank and not is_end:
-        return shown
-    pieces = (*shown.pieces, end_chip(blank + "\n" * is_end))
-    return ShownText(pieces, shown.direction, shown.odd)
+    shown, blank = shown_line(line, prose=prose), line[len(line.rstrip(" \t")) :] + "\n" * is_end
+    return evolve(shown, pieces=(*shown.pieces, end_chip(blank))) if blank else shown
 
 
 def _needs_quotes(text: str) -> bool:
@@ -337,13 +362,13 @@ def _is_json(text: str) -> bool:
     return True
 
 
-def _diff(pair: Sequence[str], texts: Mapping[str, str], path: str | None, *, is_reversed: bool) -> _Found:
+def _diff(pair: Sequence[str], texts: Mapping[str, str], path: str | None, *, is_reversed: bool) -> Row:
     lines = diff_lines(*(_text_lines(texts[name], prose=False) for name in pair))
     old, new = (_name((name,)).pieces for name in pair)
     name = ShownText((*new, Piece(" ← "), *old) if is_reversed else (*old, Piece(" → "), *new))
     added, removed = (sum(line.sign == sign for line in lines) for sign in ("+", MINUS))
     size = f"both whole, every line, as one diff: +{added:,} {MINUS}{removed:,}"
-    return _row("diff", 0, name, (), f"{size}; the file is named in {path}" if path else size, diff=lines)
+    return Row("diff", 0, name, (), f"{size}; the file is named in {path}" if path else size, lines)
 
 
 def _name(tokens: tuple[str | int, ...]) -> ShownText:
