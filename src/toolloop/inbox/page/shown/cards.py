@@ -7,33 +7,25 @@ from contextlib import suppress
 from functools import cached_property, partial
 from typing import Any
 
-from attrs import define, frozen
+from attrs import define
 
 from toolloop._interface.calls import pending_calls
-from toolloop._interface.heads import accepted_decisions, names_along
+from toolloop._interface.heads import accepted_decisions
 from toolloop._journal.store_access import load_state, safely
 from toolloop.errors import LoopNotFound, UnknownCall
-from toolloop.inbox.page.shown import words
 from toolloop.inbox.page.shown.keys import from_key, key_of
 from toolloop.inbox.page.shown.values import ShownInput, shown_input
+from toolloop.inbox.page.shown.words import Need, Tag, count, duration
 from toolloop.inbox.story import CallStory, Story, read_story
 from toolloop.machine.values.calls import DecisionRecord, Outcome
-from toolloop.machine.values.demands import Demand
 from toolloop.machine.values.jsontext import JSON, decode
 from toolloop.machine.values.names import Person, name_key
+from toolloop.machine.values.setup import ToolFacts
 from toolloop.stores.protocol import Store, StoredLoop
-from toolloop.tools.calls import RecordedDecision, ToolCall
+from toolloop.tools.calls import ToolCall
 
 _DONE = {"approve": "approved", "deny": "denied", "answer": "answered", "rerun": "run again"}
 _NEVER_RAN = (Outcome.DENIED, Outcome.ANSWERED, Outcome.EXPIRED, Outcome.NOT_RUN)
-
-
-@frozen
-class Tag:
-    """A few words about the state of a call. `kind`: `go`, `no`, `warn` or empty."""
-
-    kind: str
-    text: str
 
 
 @define(slots=False)
@@ -71,13 +63,10 @@ class Card:
         """The ids from the outermost call down to this one."""
         return self.story.path
 
-    @cached_property
+    @property
     def names(self) -> tuple[str, ...]:
         """The tools of the calls along the path."""
-        if self.call is not None:
-            return names_along(self.whole.state, self.path)
-        above = (self.path[:depth] for depth in range(1, len(self.path)))
-        return (*(self.whole.calls[each].name for each in above if each in self.whole.calls), self.name)
+        return tuple(self.whole.calls[self.path[:depth]].name for depth in range(1, len(self.path) + 1))
 
     @property
     def input_given(self) -> dict[str, JSON]:
@@ -91,30 +80,29 @@ class Card:
         found = () if loop is None else loop.setup.secrets_of(self.name)
         return tuple(name for name in found if self.input_given.get(name) is not None)
 
+    @property
+    def _facts(self) -> ToolFacts | None:
+        loop = self.whole.state.at(self.path[:-1])
+        return None if loop is None else loop.setup.tool(self.name)
+
+    @property
+    def schema(self) -> Mapping[str, Any]:
+        """The JSON Schema of the tool; empty if it has none."""
+        found: Mapping[str, Any] = decode((self._facts and self._facts.input_schema) or "{}")
+        return found
+
     @cached_property
     def input(self) -> ShownInput:
         """The input that runs, as the page shows it."""
-        given, loop = self.input_given, self.whole.state.at(self.path[:-1])
-        facts = None if loop is None else loop.setup.tool(self.name)
-        diff, path = (facts.diff, facts.path) if facts is not None else ((), None)
+        given, facts = self.input_given, self._facts
+        diff, path = ((), None) if facts is None else (facts.diff, facts.path)
         secret = {name: str(given[name]) for name in self.secrets}
-        pair = (diff[0], diff[1]) if diff else None
-        return shown_input(given, {**self.schema}, diff=pair, path=path, secret=secret)
+        return shown_input(given, {**self.schema}, diff=diff, path=path, secret=secret)
 
     @property
     def odd(self) -> int:
         """How many characters of the input are invisible, imitate others or change the direction."""
         return sum(each.count for each in self.input.odd)
-
-    @cached_property
-    def schema(self) -> Mapping[str, Any]:
-        """The JSON Schema of the tool; empty if it has none."""
-        loop = self.whole.state.at(self.path[:-1])
-        for facts in () if loop is None else loop.setup.tools:
-            if facts.name == self.name and facts.input_schema is not None:
-                found: Mapping[str, Any] = decode(facts.input_schema)
-                return found
-        return {}
 
     @property
     def asked(self) -> str:
@@ -136,7 +124,7 @@ class Card:
         """The rules that ask, each with its reason."""
         if self.call is None:
             return []
-        found = [(each.rule, each.reason) for each in self.demands if each.rule or each.reason]
+        found = [(each.rule, each.reason) for each in self.call.demands if each.rule or each.reason]
         return found or ([(None, self.call.reason)] if self.call.reason else [])
 
     @property
@@ -173,30 +161,11 @@ class Card:
         """Why it waits: `approval`, `external` or `uncertain`; empty if it does not."""
         return (self.call.why or "") if self.call is not None else ""
 
-    @property
-    def demands(self) -> tuple[Demand, ...]:
-        """What it demands."""
-        return () if self.call is None else self.call.demands
-
-    @property
-    def approvals(self) -> tuple[RecordedDecision, ...]:
-        """The approvals so far, while more are missing."""
-        return () if self.call is None else self.call.approvals
-
-    @property
-    def is_special(self) -> bool:
-        """Whether it needs more than one approval by any person."""
-        return words.is_special(self.demands)
-
-    @property
-    def is_mine(self) -> bool:
-        """Whether an approval by this person counts."""
-        return words.counts_for(self.demands, self.approvals, self.me)
-
-    @property
-    def progress(self) -> tuple[int, int]:
-        """How many approvals it has, and how many it needs."""
-        return words.progress(self.demands, self.approvals)
+    @cached_property
+    def need(self) -> Need:
+        """The approvals that it demands and has; no demands if it does not wait."""
+        demands, given = ((), ()) if self.call is None else (self.call.demands, self.call.approvals)
+        return Need(demands, given, self.me)
 
     @property
     def takes(self) -> frozenset[str]:
@@ -204,10 +173,10 @@ class Card:
         if self.call is None or not self.waits:
             return frozenset()
         found = {*accepted_decisions(self.call)}
-        if not self.is_mine or self.input.too_long:
+        if not self.need.is_mine or self.input.too_long:
             found -= {"approve", "rerun"}
         if "approve" in found:
-            found |= {"edit"} if self.is_special else {"edit", "grant"}
+            found |= {"edit"} if self.need.is_special else {"edit", "grant"}
         return frozenset(found) if self.allow is None else self.allow & found
 
     # --- what stands -------------------------------------------------------------------------------------------------
@@ -239,22 +208,11 @@ class Card:
         if self.is_expired:
             return Tag("no", "expired")
         if self.waits:
-            return self._waiting_tag()
+            return self.need.tag(self.why) or Tag("warn", "waits for you")
         if self.decision is None:
             return Tag("", "not decided" if self.story.outcome in (*_NEVER_RAN, None) else "ran without a question")
         kind = self.decision[0].kind
         return Tag("no" if kind == "deny" else "go", f"{_DONE[kind]} by {self.by}")
-
-    def _waiting_tag(self) -> Tag:
-        given, need = self.progress
-        if self.why == "uncertain":
-            return Tag("warn", "may have run")
-        if self.why == "external":
-            return Tag("", "needs your answer")
-        if not self.is_special:
-            return Tag("warn", "waits for you")
-        mine = any(name_key(each.by) == name_key(self.me.name) for each in self.approvals)
-        return Tag("", f"{given} of {need}" + (", you" if mine else ""))
 
     @property
     def what_runs(self) -> str:
@@ -272,34 +230,9 @@ class Card:
             return "This has started once"
         if self.input.too_long:
             return "This is too long to approve here"
-        if not self.is_mine:
-            return f"This runs when {self.still_needed} approves"
+        if not self.need.is_mine:
+            return f"This runs when {self.need.still_needed} approves"
         return "This runs if you approve"
-
-    @property
-    def needs(self) -> str:
-        """What a special demand asks for, and what this person can do about it."""
-        parts = [f"Needs {words.people(each)}." for each in self.demands if words.is_special([each])]
-        for each in self.approvals:
-            who = "You" if name_key(each.by) == name_key(self.me.name) else each.by or "A person without a name"
-            parts.append(f"{who} approved {words.duration(self.now - each.at.timestamp())} ago.")
-        if not self.is_mine:
-            parts += words.why_not(self.demands, self.approvals, self.me)
-            parts.append(f"It runs when {self.still_needed} approves.")
-        else:
-            parts.append(words.effect_of_approval(self.demands, self.approvals, self.me))
-        return " ".join(parts)
-
-    @property
-    def waits_for(self) -> str:
-        """Who must approve it, for a person who cannot."""
-        given, need = self.progress
-        return f"Waits for {self.still_needed}, {given} of {need}."
-
-    @property
-    def still_needed(self) -> str:
-        """Which approvals are missing."""
-        return words.still_needed(self.demands, self.approvals)
 
     @property
     def what_came(self) -> str:
@@ -308,8 +241,8 @@ class Card:
         if self.is_expired:
             late = self.expires_at or at
             rest = "It did not run. The model gets a result that says so, and may ask again."
-            return f"{words.duration(self.now - late)} ago. {rest}"
-        return f"{words.duration(self.now - at)} ago. {self.fate}"
+            return f"{duration(self.now - late)} ago. {rest}"
+        return f"{duration(self.now - at)} ago. {self.fate}"
 
     @property
     def fate(self) -> str:
@@ -319,7 +252,7 @@ class Card:
             return "It did not run."
         if story.outcome is not None:
             lasted = story.ended - story.started if story.ended and story.started else 0.0
-            took = f" It took {words.duration(lasted)}." if lasted >= 1 else ""
+            took = f" It took {duration(lasted)}." if lasted >= 1 else ""
             return f"It ended{' with an error' if story.is_error else ''}.{took}"
         if self.decision is not None and self.decision[0].kind in ("deny", "answer"):
             return "It does not run."
@@ -330,9 +263,7 @@ class Card:
         others = len(pending_calls(self.whole.state))
         if not others:
             return "It starts now."
-        return (
-            f"It starts when {words.count(others, 'other call')} of this loop {'is' if others == 1 else 'are'} decided."
-        )
+        return f"It starts when {count(others, 'other call')} of this loop {'is' if others == 1 else 'are'} decided."
 
 
 def read_loop(store: Store, loop_id: str) -> tuple[StoredLoop, Story]:

@@ -10,15 +10,15 @@ from decimal import Decimal
 from typing import Any
 from urllib.parse import urlencode
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from toolloop.inbox.items import InboxCall
-from toolloop.inbox.page.shown import words
-from toolloop.inbox.page.shown.cards import Card, Tag
+from toolloop.inbox.page.shown.cards import Card
 from toolloop.inbox.page.shown.keys import key_of
 from toolloop.inbox.page.shown.values import shown_input
+from toolloop.inbox.page.shown.words import NEAR, Need, Tag, count, duration
 from toolloop.machine.values.jsontext import JSON
-from toolloop.machine.values.names import Person, name_key
+from toolloop.machine.values.names import Person
 from toolloop.stores.protocol import StoredLoop
 
 ROWS = 100  # rows of a page
@@ -73,17 +73,11 @@ class Row:
     at: str
     name: str
     gist: str
-    loop_id: str
     loop: str
     metadata: Mapping[str, str]
     left: float | None
     waits: float | None
     tag: Tag | None
-
-    @property
-    def key(self) -> str:
-        """The key of its only call; that of its first, if it is a group."""
-        return self.keys[0] if self.keys else ""
 
 
 @frozen
@@ -134,7 +128,7 @@ def queue_of(
 
 def is_for(call: InboxCall, me: Person) -> bool:
     """Return whether this person can move a call forward."""
-    return words.counts_for(call.demands, call.approvals, me)
+    return Need(call.demands, call.approvals, me).is_mine
 
 
 def has_odd(call: InboxCall) -> bool:
@@ -167,9 +161,7 @@ def _sections(calls: Sequence[InboxCall], filters: Filters, look: Look) -> tuple
     if filters.sort == "wait":
         found = {"Longest wait first": calls}
     else:
-        soon = [
-            call for call in calls if call.expires_at is not None and call.expires_at.timestamp() - look[1] < words.NEAR
-        ]
+        soon = [call for call in calls if call.expires_at is not None and call.expires_at.timestamp() - look[1] < NEAR]
         later = [call for call in calls if call not in soon]
         found = {"Expires within 15 minutes": soon, "Later, or without a deadline": later}
     return tuple((name, tuple(_rows(each, filters, look))) for name, each in found.items() if each)
@@ -193,53 +185,31 @@ def _rows(calls: Iterable[InboxCall], filters: Filters, look: Look) -> list[Row]
 def _row(call: InboxCall, filters: Filters, look: Look) -> Row:
     me, now = look
     key = key_of(call.loop_id, call.path)
-    at = f"?{filters.query(call=key)}"
     left = None if call.expires_at is None else call.expires_at.timestamp() - now
     loop = " \N{SINGLE RIGHT-POINTING ANGLE QUOTATION MARK} ".join((call.loop_id, *call.names[:-1]))
-    return Row(
-        (key,),
-        at,
-        call.name,
-        call.gist,
-        call.loop_id,
-        loop,
-        call.metadata,
-        left,
-        _waits(call, now),
-        _tag(call, me),
-    )
+    tag = Need(call.demands, call.approvals, me).tag(call.why)
+    if tag is None and has_odd(call):
+        tag = Tag("warn", "odd characters")
+    at = f"?{filters.query(call=key)}"
+    return Row((key,), at, call.name, call.gist, loop, call.metadata, left, _waits(call, now), tag)
 
 
 def _group(group: list[InboxCall], filters: Filters, look: Look) -> Row:
     first = _row(group[0], filters, look)
-    keys = tuple(key_of(call.loop_id, call.path) for call in group)
-    gist = f"{group[0].gist} to {group[-1].gist}"
-    at = f"group?{filters.query(of=first.key, one=1)}"
-    return Row(
-        keys, at, first.name, gist, first.loop_id, first.loop, first.metadata, first.left, first.waits,
-        Tag("", f"{len(group)} alike"),
-    )  # fmt: skip
-
-
-def _tag(call: InboxCall, me: Person) -> Tag | None:
-    if call.why == "uncertain":
-        return Tag("warn", "may have run")
-    if call.why == "external":
-        return Tag("", "needs your answer")
-    if words.is_special(call.demands):
-        given, need = words.progress(call.demands, call.approvals)
-        mine = any(name_key(each.by) == name_key(me.name) for each in call.approvals)
-        return Tag("", f"{given} of {need}" + (", you" if mine else ""))
-    return Tag("warn", "odd characters") if has_odd(call) else None
+    return evolve(
+        first,
+        keys=tuple(key_of(call.loop_id, call.path) for call in group),
+        at=f"group?{filters.query(of=first.keys[0], one=1)}",
+        gist=f"{group[0].gist} to {group[-1].gist}",
+        tag=Tag("", f"{len(group)} alike"),
+    )
 
 
 def _failed(loop: StoredLoop, now: float) -> Row:
-    again = "" if loop.head.retry_at is None else f", tried again in {words.duration(loop.head.retry_at - now)}"
-    attempts = words.count(loop.head.attempts or 0, "attempt")
-    return Row(
-        (), f"loop?{urlencode({'id': loop.loop_id})}", loop.loop_id, attempts + again, loop.loop_id, "", loop.metadata,
-        None, now - loop.head.changed, Tag("no", "failed"),
-    )  # fmt: skip
+    again = "" if loop.head.retry_at is None else f", tried again in {duration(loop.head.retry_at - now)}"
+    gist, at = count(loop.head.attempts or 0, "attempt") + again, f"loop?{urlencode({'id': loop.loop_id})}"
+    tag, waits = Tag("no", "failed"), now - loop.head.changed
+    return Row((), at, loop.loop_id, gist, "", loop.metadata, None, waits, tag)
 
 
 @frozen

@@ -180,7 +180,7 @@ def shown_input(
     value: JSON,
     schema: JSON = None,
     *,
-    diff: tuple[str, str] | None = None,
+    diff: Sequence[str] = (),
     path: str | None = None,
     secret: Mapping[str, str] = {},
 ) -> ShownInput:
@@ -263,12 +263,11 @@ def _bytes(text: str) -> int:
 
 
 def _rows(
-    given: _Object, schema: JSON, diff: tuple[str, str] | None, path: str | None, secret: Mapping[str, str]
+    given: _Object, schema: JSON, diff: Sequence[str], path: str | None, secret: Mapping[str, str]
 ) -> Iterator[Row]:
     names = [name for name, _ in given.members]
     texts = {name: item for name, item in given.members if isinstance(item, str) and names.count(name) == 1}
-    is_diff = diff is not None and all(name in texts and name not in secret for name in diff)
-    pair: tuple[str, ...] = diff if diff is not None and is_diff else ()
+    pair = diff if all(name in texts and name not in secret for name in diff) else ()
     first = min(pair, key=names.index, default="")
     for place, (name, item) in enumerate(given.members):
         if name in secret:

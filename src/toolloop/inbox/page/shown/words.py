@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import itemgetter
+
+from attrs import frozen
 
 from toolloop.machine.rules.approving import counts, missing
 from toolloop.machine.values.calls import DecisionRecord
@@ -44,71 +47,111 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def people(demand: Demand) -> str:
+@frozen
+class Tag:
+    """A few words about the state of a call. `kind`: `go`, `no`, `warn` or empty."""
+
+    kind: str
+    text: str
+
+
+@frozen
+class Need:
+    """The approvals that a call demands and those that it has, as one person sees them."""
+
+    demands: Sequence[Demand]
+    given: Sequence[RecordedDecision]
+    me: Person
+
+    @property
+    def is_special(self) -> bool:
+        """Whether the call needs more than one approval by any person."""
+        return any(map(_is_special, self.demands))
+
+    @property
+    def has_mine(self) -> bool:
+        """Whether this person has approved."""
+        return name_key(self.me.name) in {name_key(each.by) for each in self.given}
+
+    @property
+    def is_mine(self) -> bool:
+        """Whether an approval by this person would count for a demand that is not met."""
+        open_ = (demand for number, demand in zip(self._missing(), self.demands, strict=True) if number)
+        return not self.demands or (not self.has_mine and any(counts(demand, self._yes) for demand in open_))
+
+    @property
+    def progress(self) -> tuple[int, int]:
+        """How many approvals the call has, and how many it needs, where it needs the most."""
+        pairs = [(demand.need, number) for demand, number in zip(self.demands, self._missing(), strict=True)]
+        need, number = max(pairs, key=itemgetter(0), default=(1, 1))
+        return need - number, need
+
+    @property
+    def still_needed(self) -> str:
+        """Which approvals are missing, such as "one more of finance"."""
+        return self._in_words(self._missing())
+
+    def note(self, now: float) -> str:
+        """Return what the demands ask for, and what this person can do about it."""
+        parts = [f"Needs {_people(each)}." for each in self.demands if _is_special(each)]
+        for each in self.given:
+            who = "You" if name_key(each.by) == name_key(self.me.name) else each.by or "A person without a name"
+            parts.append(f"{who} approved {duration(now - each.at.timestamp())} ago.")
+        if self.is_mine:
+            return " ".join((*parts, self._effect()))
+        if not self.has_mine:
+            parts.append(self._why_not())
+        return " ".join((*parts, f"It runs when {self.still_needed} approves."))
+
+    def tag(self, why: str) -> Tag | None:
+        """Return what is special about a call that waits, by the reason it waits for; None if nothing is."""
+        if why == "uncertain":
+            return Tag("warn", "may have run")
+        if why == "external":
+            return Tag("", "needs your answer")
+        given, need = self.progress
+        return Tag("", f"{given} of {need}{', you' if self.has_mine else ''}") if self.is_special else None
+
+    @property
+    def _yes(self) -> DecisionRecord:
+        return DecisionRecord("approve", by=self.me.name, groups=self.me.groups)
+
+    def _missing(self, *more: DecisionRecord) -> tuple[int, ...]:
+        given = (DecisionRecord("approve", by=each.by, groups=each.groups) for each in self.given)
+        return missing(self.demands, [*given, *more])
+
+    def _in_words(self, left: Sequence[int]) -> str:
+        parts = [
+            f"{_NUMBERS.get(number, str(number))}{' more' if number < demand.need else ''}"
+            f"{' of ' + ' or '.join(demand.of) if demand.of else ''}"
+            for number, demand in zip(left, self.demands, strict=True)
+            if number
+        ]
+        return " and ".join(parts) or "no more"
+
+    def _why_not(self) -> str:
+        """Return why an approval by this person does not count."""
+        groups = next((each.of for each in self.demands if each.of and not {*each.of} & {*self.me.groups}), ())
+        is_out = any(name_key(self.me.name) in map(name_key, each.not_by) for each in self.demands)
+        return (
+            f"You are not in {' or '.join(groups)}." if groups and not is_out else "Your approval does not count here."
+        )
+
+    def _effect(self) -> str:
+        """Return what an approval by this person would do."""
+        if any(left := self._missing(self._yes)):
+            return f"After your approval, it needs {self._in_words(left)}."
+        order = _ORDER.get(len(self.given) + 1)
+        return f"Your approval is the {order}: the call then runs." if order else "After your approval, the call runs."
+
+
+def _is_special(demand: Demand) -> bool:
+    return bool(demand.need > 1 or demand.of or demand.not_by)
+
+
+def _people(demand: Demand) -> str:
     """Return whom a demand asks for, such as "2 people of finance, not bo"."""
     whom = "1 person" if demand.need == 1 else f"{demand.need} people"
     of = f" of {' or '.join(demand.of)}" if demand.of else ""
     never = f", not {' or '.join(demand.not_by)}" if demand.not_by else ""
     return f"{whom}{of}{never}"
-
-
-def is_special(demands: Sequence[Demand]) -> bool:
-    """Return whether a call needs more than one approval by any person."""
-    return any(each.need > 1 or each.of or each.not_by for each in demands)
-
-
-def _records(given: Sequence[RecordedDecision], *more: DecisionRecord) -> list[DecisionRecord]:
-    return [*(DecisionRecord("approve", by=each.by, groups=each.groups) for each in given), *more]
-
-
-def counts_for(demands: Sequence[Demand], given: Sequence[RecordedDecision], me: Person) -> bool:
-    """Return whether an approval by this person would count for a demand that is not met."""
-    if not demands:
-        return True
-    yes = DecisionRecord("approve", by=me.name, groups=me.groups)
-    if name_key(me.name) in {name_key(each.by) for each in given}:
-        return False
-    left = missing(demands, _records(given))
-    return any(number and counts(demand, yes) for number, demand in zip(left, demands, strict=True))
-
-
-def why_not(demands: Sequence[Demand], given: Sequence[RecordedDecision], me: Person) -> list[str]:
-    """Return why an approval by this person does not count; nothing if the person has approved."""
-    if name_key(me.name) in {name_key(each.by) for each in given}:
-        return []
-    groups = next((each.of for each in demands if each.of and not {*each.of} & {*me.groups}), ())
-    is_out = any(name_key(me.name) in map(name_key, each.not_by) for each in demands)
-    return [f"You are not in {' or '.join(groups)}." if groups and not is_out else "Your approval does not count here."]
-
-
-def progress(demands: Sequence[Demand], given: Sequence[RecordedDecision]) -> tuple[int, int]:
-    """Return how many approvals a call has, and how many it needs, where it needs the most."""
-    if not demands:
-        return 0, 1
-    left = missing(demands, _records(given))
-    number, demand = max(zip(left, demands, strict=True), key=lambda each: each[1].need)
-    return demand.need - number, demand.need
-
-
-def still_needed(demands: Sequence[Demand], given: Sequence[RecordedDecision]) -> str:
-    """Return which approvals are missing, such as "one more of finance"."""
-    return _needed(demands, _records(given))
-
-
-def _needed(demands: Sequence[Demand], given: Sequence[DecisionRecord]) -> str:
-    parts = [
-        f"{_NUMBERS.get(number, str(number))}{' more' if number < demand.need else ''}"
-        f"{' of ' + ' or '.join(demand.of) if demand.of else ''}"
-        for number, demand in zip(missing(demands, given), demands, strict=True)
-        if number
-    ]
-    return " and ".join(parts) or "no more"
-
-
-def effect_of_approval(demands: Sequence[Demand], given: Sequence[RecordedDecision], me: Person) -> str:
-    """Return what an approval by this person would do."""
-    yes = DecisionRecord("approve", by=me.name, groups=me.groups)
-    if any(missing(demands, _records(given, yes))):
-        return f"After your approval, it needs {_needed(demands, _records(given, yes))}."
-    order = _ORDER.get(len(given) + 1)
-    return f"Your approval is the {order}: the call then runs." if order else "After your approval, the call runs."
