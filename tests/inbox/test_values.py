@@ -198,6 +198,12 @@ def test_prose_has_what_its_language_needs(text: str, shown: str) -> None:
     assert line(text, MARKDOWN) == shown
 
 
+def test_a_schema_that_is_not_valid_says_nothing() -> None:
+    """Schemas of MCP servers may be wrong anywhere."""
+    wrong = {"properties": {"body": {"$ref": "#/$defs/B", "anyOf": 5, "oneOf": [1]}}, "$defs": [1]}
+    assert line("say", wrong) == line("say")
+
+
 def test_text_from_right_to_left_stands_in_stored_order() -> None:
     """A line with both directions isolates each text of the other direction, so a number does not move past it."""
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from attrs import field, frozen
 
+from toolloop.inbox.page.shown.schemas import as_mapping, schema_parts
 from toolloop.machine.values import jsontext
 from toolloop.machine.values.jsontext import JSON
 
@@ -79,12 +80,13 @@ def line_ends(text: str) -> str:
 
 def form_fields(schema: Mapping[str, Any], given: Mapping[str, JSON]) -> list[FormField]:
     """Return the fields for an input: the properties of its schema, then its other properties."""
-    known = _object(schema.get("properties"))
-    properties: dict[str, Any] = {**known, **{name: {} for name in given if name not in known}}
+    known = as_mapping(schema.get("properties"))
     required = schema.get("required")
-    required = required if isinstance(required, list) else []
+    is_required = required.__contains__ if isinstance(required, list) else lambda _: False
+    rules = {**known, **{name: {} for name in given if name not in known}}
     return [
-        _field(name, _plain(rule, schema), given, is_required=name in required) for name, rule in properties.items()
+        _field(name, [*schema_parts(rule, schema)], given, is_required=is_required(name))
+        for name, rule in rules.items()
     ]
 
 
@@ -115,16 +117,16 @@ def typed_input(fields: list[FormField], typed: Mapping[str, str]) -> dict[str, 
     return result
 
 
-def _field(name: str, rule: Mapping[str, Any], given: Mapping[str, JSON], *, is_required: bool) -> FormField:
+def _field(name: str, parts: list[Mapping[str, Any]], given: Mapping[str, JSON], *, is_required: bool) -> FormField:
     value, is_given = given.get(name), name in given
     choices: tuple[str, ...] = ()
     kind: Literal["text", "number", "choice", "json"] = "json"
-    match rule:
-        case {"enum": [*values]}:
+    match [part for part in parts if ("type" in part or "enum" in part) and part != {"type": "null"}]:
+        case [{"enum": [*values]}]:
             choices = tuple(json.dumps(each, ensure_ascii=False) for each in values)
-        case {"type": "boolean"}:
+        case [{"type": "boolean"}]:
             choices = ("true", "false")
-        case {"type": str(type_)} if type_ in _KINDS:
+        case [{"type": str(type_)}] if type_ in _KINDS:
             kind = _KINDS[type_]
     as_json = json.dumps(value, ensure_ascii=False, indent=2)
     if choices and (not is_given or as_json in choices):
@@ -132,31 +134,5 @@ def _field(name: str, rule: Mapping[str, Any], given: Mapping[str, JSON], *, is_
     if kind == "text" and is_given and not isinstance(value, str):
         kind = "json"
     shown = _ABSENT if not is_given else value if kind == "text" else as_json
-    text = str(rule.get("description", ""))
+    text = next((str(part["description"]) for part in parts if "description" in part), "")
     return FormField(name, kind, str(shown), choices, is_required, text, value, is_given)
-
-
-def _plain(rule: Any, schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the schema of a property with its reference resolved, and without the alternative null."""
-    found = _object(rule)
-    for branch in _branches(found):
-        found = {**{key: value for key, value in found.items() if key == "description"}, **branch}
-    reference = found.get("$ref")
-    if isinstance(reference, str) and reference.startswith("#/$defs/"):
-        target = _object(schema.get("$defs")).get(reference.removeprefix("#/$defs/"))
-        found = {**_object(target), **found}
-    return found
-
-
-def _branches(rule: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield the only other branch of an alternative with null."""
-    match rule:
-        case {"anyOf": [*branches]}:
-            branches = [each for each in branches if each != {"type": "null"}]
-            if len(branches) == 1:
-                yield _object(branches[0])
-
-
-def _object(value: Any) -> dict[str, Any]:
-    """Return a part of a schema if it is an object, else an empty one. Schemas of MCP servers may be invalid."""
-    return dict(value) if isinstance(value, Mapping) else {}

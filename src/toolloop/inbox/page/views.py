@@ -9,7 +9,7 @@ from hashlib import sha256
 from typing import Any, Literal
 from urllib.parse import quote, urlencode
 
-from attrs import evolve, field, frozen
+from attrs import asdict, evolve, field, frozen
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -136,17 +136,16 @@ class Views:
             }
             fields["digest"] = card.call.digest if card.call is not None else ""
             place = Place(f"{base}/decide", f"{base}/", filters.query(call=card.key), fields)
-        return rendered(
+        return _again(
             request,
             "queue.html",
-            status=again.status,
+            again,
             page="queue",
             me=me,
             now=now,
             version=version,
             queue=queue,
             filters=filters,
-            one=bool(key),
             focus=bool(key),
             card=card,
             alike=_number_alike(calls, shown),
@@ -155,11 +154,6 @@ class Views:
             position=position,
             after=at(after),
             done=told,
-            do=again.do,
-            problem=again.problem,
-            typed=again.typed,
-            wrongs=again.wrongs,
-            change=again.change,
         )
 
     async def _queue(self, calls: InboxPage, filters: Filters, me: Person, now: float) -> Queue:
@@ -190,11 +184,8 @@ class Views:
         """Return the page of a group. `query`: `of`, a call of it; `one`: in its loop only; `done`: those decided."""
         now, base, filters = self.clock(), request.scope.get("root_path", ""), Filters.of(query)
         version = await self.changes.version(None)
-        of, one, done = (
-            query.get("of", ""),
-            query.get("one", ""),
-            [*dict.fromkeys(query.get("done", "").split())][:MOST],
-        )
+        of, one = query.get("of", ""), query.get("one", "")
+        done = [*dict.fromkeys(query.get("done", "").split())][:MOST]
         calls = group_of(await self.inbox.pending(limit=_ALL), of, in_one_loop=bool(one))[:MOST]
         cards = await self._cards([key_of(call.loop_id, call.path) for call in calls], me, now)
         results = await self._cards(done, me, now)
@@ -244,27 +235,21 @@ class Views:
         """Return the page of a loop."""
         now, version = self.clock(), await self.changes.version(loop_id)
         row, story = await in_thread(partial(read_loop, self.store, loop_id))
-        return rendered(
+        return _again(
             request,
             "loop.html",
-            status=again.status,
+            again,
             me=me,
             now=now,
             version=version,
             loop_id=loop_id,
-            metadata=row.metadata,
-            created=row.created,
-            changed=row.head.changed,
-            attempts=row.head.attempts,
-            retry_at=row.head.retry_at,
+            row=row,
             view={**view_of(story.state), "status": row.status},
             steps=story.steps,
             waits=(cards := waiting_cards(row, story, me, now)),
             waiting_paths={card.path for card in cards},
             grants=standing_grants(story.state, now),
             fields={"csrf": self.token(me), "loop": quote(loop_id, safe="")},
-            problem=again.problem,
-            typed=again.typed,
         )
 
     # --- links -------------------------------------------------------------------------------------------------------
@@ -282,20 +267,8 @@ class Views:
         card.allow = frozenset(linked.takes)
         path = f"{base}/link/{token}"
         fields = {"csrf": self.tokens.of(f"link {token}"), "digest": linked.digest}
-        return rendered(
-            request,
-            "link.html",
-            status=again.status,
-            now=card.now,
-            card=card,
-            place=Place(path, path, "", fields, "" if person else number_of(token)),
-            focus=False,
-            do=again.do,
-            problem=again.problem,
-            typed=again.typed,
-            wrongs={},
-            change=None,
-        )
+        place = Place(path, path, "", fields, "" if person else number_of(token))
+        return _again(request, "link.html", again, now=card.now, card=card, place=place, focus=False)
 
     # --- changes -----------------------------------------------------------------------------------------------------
 
@@ -316,6 +289,11 @@ class Views:
     def token(self, me: Person, *, is_new: bool = False) -> str:
         """Return the token of the forms of a person. `is_new`: the call in focus has just appeared."""
         return self.tokens.of(f"person {me.name}", is_new=is_new)
+
+
+def _again(request: Request, template: str, again: Refused, /, **values: Any) -> Response:
+    """Return a page with what a refused form says."""
+    return rendered(request, template, **asdict(again, recurse=False), **values)
 
 
 def _around(order: tuple[str, ...], key: str | None) -> tuple[str | None, int, str | None]:

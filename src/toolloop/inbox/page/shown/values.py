@@ -28,6 +28,7 @@ from toolloop.inbox.page.shown.characters import (
     shown_text,
 )
 from toolloop.inbox.page.shown.diffs import MINUS, DiffLine, diff_lines
+from toolloop.inbox.page.shown.schemas import schema_parts
 from toolloop.inbox.page.shown.words import count
 from toolloop.machine.values.jsontext import JSON, encode
 
@@ -385,7 +386,7 @@ def _is_prose(schema: JSON, tokens: tuple[str | int, ...]) -> bool:
     """Return whether the schema says that the text at a path is prose."""
     found = [schema]
     for token in tokens:
-        parts = [part for each in found for part in _parts(each, schema)]
+        parts = [part for each in found for part in schema_parts(each, schema)]
         if isinstance(token, int):
             found = [part["items"] for part in parts if isinstance(part.get("items"), dict)]
         else:
@@ -393,17 +394,4 @@ def _is_prose(schema: JSON, tokens: tuple[str | int, ...]) -> bool:
             found = [each[token] for each in known if isinstance(each, dict) and token in each]
         if not found:
             return False
-    return any(part.get("format") == "markdown" for each in found for part in _parts(each, schema))
-
-
-def _parts(schema: JSON, root: JSON, left: int = 8) -> Iterator[dict[str, Any]]:
-    """Yield a schema with the schemas it is made of; `left` ends a reference to itself."""
-    if not isinstance(schema, dict) or not left:
-        return
-    yield schema
-    names = str(schema.get("$ref", "")).split("/")
-    if names[0] == "#" and len(names) == 3:  # noqa: PLR2004 - "#/$defs/Name"
-        yield from _parts(root.get(names[1], {}).get(names[2]), root, left - 1)
-    for key in ("anyOf", "oneOf", "allOf"):
-        for each in schema.get(key) or ():
-            yield from _parts(each, root, left - 1)
+    return any(part.get("format") == "markdown" for each in found for part in schema_parts(each, schema))
