@@ -315,6 +315,19 @@ def test_a_group_is_bound_to_what_was_shown(refunds: Visitor) -> None:
     assert "1 of 2 approved" in refunds.bare
 
 
+@pytest.mark.parametrize("text", ["x" * 5_000, "x" * 5_000 + "\u200b"], ids=["long", "an odd character at the end"])
+def test_large_calls_are_in_no_group(tmp_path: Path, text: str) -> None:
+    """The queue has only the beginning of their inputs, so they could hold odd characters or be too long to approve."""
+    calls = [call("pay", {"to": text, "euros": 5}, id=f"c{number}") for number in range(3)]
+    found = desk("memory", tmp_path, script=(reply(calls=calls), reply("Done.")))
+    found.drive()
+    visitor = Visitor(found)
+    visitor.open("/")
+    assert visitor.text.count('class="row"') == 3
+    visitor.open("/group", of="loop..c0")
+    assert chosen(visitor.text) == {}
+
+
 # --- several persons, expiry, uncertain calls ------------------------------------------------------------------------
 
 

@@ -19,6 +19,7 @@ from toolloop.inbox.page.shown.values import shown_input
 from toolloop.inbox.page.shown.words import NEAR, Need, Tag, count, duration
 from toolloop.machine.values.jsontext import JSON
 from toolloop.machine.values.names import Person
+from toolloop.stores.pending import WHOLE_INPUT
 from toolloop.stores.protocol import StoredLoop
 
 ROWS = 100  # rows of a page
@@ -139,7 +140,9 @@ def has_odd(call: InboxCall) -> bool:
 
 def alike(call: InboxCall) -> tuple[Any, ...] | None:
     """Return what calls of one group have in common; None for a call that is never grouped."""
-    if call.why != "approval" or call.secret or any(each.need > 1 for each in call.demands) or has_odd(call):
+    if call.why != "approval" or call.secret or any(each.need > 1 for each in call.demands):
+        return None
+    if call.size > WHOLE_INPUT or has_odd(call):  # a row has only the beginning of a longer input
         return None
     return (call.names, call.why, call.reason, call.takes, call.demands)
 
