@@ -684,7 +684,7 @@ def test_a_link_leads_to_a_page_that_asks(filled: Visitor) -> None:
     assert filled.send("approve", digest="0" * 64, number=number(page)).status_code == 200
     assert kinds(filled) == [("approve", None, None)]
     assert filled.open(f"/{link}") == 410
-    assert "is already decided (approve at " in filled.text
+    assert "The call of pay in loop was approved by a person without a name" in filled.bare
     filled.text = page
     assert filled.send("deny", number=number(page)).status_code == 410
     assert kinds(filled) == [("approve", None, None)]
@@ -729,6 +729,57 @@ def test_a_dead_link_is_gone(filled: Visitor) -> None:
     inbox.decide("loop", {"c2": Approve(by="bo")})
     assert filled.open(f"/link/{used}") == 410
     assert "by bo" in filled.text
+
+
+@pytest.mark.parametrize(
+    ("becomes", "title", "text"),
+    [
+        ("denied", "Already decided", "denied by bo (“wrong cell”) 2 min ago. It did not run. There is nothing left"),
+        ("expired", "This call has expired", "It expired 1 min ago. It did not run. The model gets a result"),
+        ("noticed", "This call has expired", "It expired 1 min ago. It did not run. The model gets a result"),
+        ("late", "This link has expired", "It expired 5 s ago. If the call still waits, ask for a new link."),
+        ("half", "Already approved", "Your approval is stored. Waits for one more, 1 of 2."),
+        ("stopped", "This call is closed", "It no longer waits, and was not decided. It has not run."),
+        ("deleted", "This link is not valid", "its loop 'loop' was deleted."),
+        ("again", "This link has expired", "It expired 5 s ago."),
+        ("cut", "This link is not valid", "This link is incomplete or changed"),
+    ],
+)
+def test_a_dead_link_says_what_became_of_the_call(tmp_path: Path, becomes: str, title: str, text: str) -> None:
+    """Each way for a link to end has words of its own."""
+    found = desk("memory", tmp_path, config={"decision_timeout": 300.0})
+
+    @tool(needs_approval=lambda _: Ask("much", need=2 if becomes == "half" else 1))
+    def pay(to: str, euros: int) -> str:
+        """Pay."""
+        return f"{to} {euros}"
+
+    found.drive(tools=[pay])
+    link = found.inbox.link("loop", "c1", expires_in=10.0 if becomes in ("late", "again") else 86_400.0, person="ana")
+    match becomes:
+        case "denied":
+            found.inbox.decide("loop", {"c1": Deny("wrong cell", by="bo")})
+            found.now += 120
+        case "expired" | "noticed":
+            found.now += 360
+        case "half":
+            found.inbox.redeem(link, Approve())
+        case "late":
+            found.now += 15
+        case "stopped":
+            found.inbox.stop("loop")
+        case "deleted" | "again":
+            found.store.delete("loop")
+        case "cut":
+            link = link[:-2]
+    if becomes in ("noticed", "again"):
+        found.drive(tools=[pay])
+    found.now += 15 * (becomes == "again")
+    with Visitor(found).http:
+        visitor = Visitor(found)
+        assert visitor.open(f"/link/{link}") == 410
+    assert f"<h1>{title}</h1>" in visitor.text
+    assert text in visitor.bare
 
 
 def test_the_form_of_a_link_is_guarded_too(filled: Visitor) -> None:

@@ -31,6 +31,7 @@ from toolloop.inbox.asynchronous import AsyncInbox
 from toolloop.inbox.page.addresses import for_hosts, with_checked_prefix
 from toolloop.inbox.page.bodies import form_of
 from toolloop.inbox.page.changes import Changes
+from toolloop.inbox.page.dead_links import dead_link_page
 from toolloop.inbox.page.deciding import Deciding
 from toolloop.inbox.page.forms import BadForm
 from toolloop.inbox.page.people import People, UnknownPersonError, Who
@@ -53,9 +54,6 @@ _PAGES: tuple[tuple[type[Exception], int, str], ...] = (  # Starlette uses the c
     (UnknownCall, 404, "Not found"),
     (CallerError, _CONFLICT, "No longer possible"),
     (Conflict, _CONFLICT, "No longer possible"),
-    (BadLink, 410, "This link is not valid"),
-    (LinkExpired, 410, "This link is not valid"),
-    (LinkUsed, 410, "This link is not valid"),
     (BadForm, 422, "This form is incomplete"),
     (ValueError, 422, "This address is not valid"),
     (StoreError, 503, "Cannot read the store"),
@@ -95,9 +93,8 @@ def inbox_app(  # noqa: PLR0913 - what an application decides
         raise TypeError(f"who: expected a function that takes a request and returns the person's name, got {who!r}")
     if isinstance(hosts, str):
         raise TypeError(f"hosts: expected a collection of host names, got {hosts!r}")
-    views = Views(
-        store, inbox, People(who), FormTokens(secret or store.secret(), clock), Changes(store, clock, refresh), clock
-    )
+    key = secret or store.secret()
+    views = Views(store, inbox, People(who), FormTokens(key, clock), Changes(store, clock, refresh), clock)
     forms = Deciding(views)
     app = Starlette(
         routes=[
@@ -119,6 +116,7 @@ def inbox_app(  # noqa: PLR0913 - what an application decides
         exception_handlers={
             HTTPException: _refused,
             **{kind: _page(status, title) for kind, status, title in _PAGES},
+            **dict.fromkeys((BadLink, LinkExpired, LinkUsed), dead_link_page(store, key, clock)),
         },
     )
     guarded = with_checked_prefix(app)

@@ -18,6 +18,7 @@ from toolloop.inbox.page.bodies import ValueTooLong, check_values, read_form
 from toolloop.inbox.page.forms import BadForm, BadInput, form_fields, line_ends, typed_input
 from toolloop.inbox.page.rendering import changed_fields, rendered
 from toolloop.inbox.page.security import TooSoonError
+from toolloop.inbox.page.shown import words
 from toolloop.inbox.page.shown.cards import Card
 from toolloop.inbox.page.shown.keys import from_key
 from toolloop.inbox.page.shown.queue import Filters
@@ -25,8 +26,6 @@ from toolloop.inbox.page.shown.values import ShownInput
 from toolloop.inbox.page.views import FORMS, Look, Problem, Refused, Views, number_of
 from toolloop.machine.values.calls import Answer, Approve, Decision, Deny, Grant, Rerun
 from toolloop.machine.values.names import Person
-
-PAST = {"approve": "approved", "deny": "denied", "answer": "answered", "rerun": "started again"}
 
 
 @frozen
@@ -171,7 +170,7 @@ class Deciding:
                 request, Refused(422, kind if kind in FORMS else "", problem, typed_texts(form))
             )
         await self.views.inbox.redeem(token, decision)
-        past = PAST[type(decision).__name__.lower()]
+        past = words.PAST[type(decision).__name__.lower()]
         text = "Your decision is stored. You can close this page."
         return rendered(request, "message.html", title=past.capitalize(), message=text, kind="go", back=None)
 
@@ -188,7 +187,7 @@ def _what_stands(card: Card) -> Problem:
     if card.decision is None:
         return Problem("Not sent: this call no longer waits.")
     record, _ = card.decision
-    past = PAST[record.kind]
+    past = words.PAST[record.kind]
     why = f" (“{record.reason}”)" if record.reason else ""
     return Problem(f"Not sent: {card.by} {past} this already{why}.", f"{card.what_came}".strip())
 

@@ -256,7 +256,9 @@ class Card:
             return f"It ended{' with an error' if story.is_error else ''}.{took}"
         if self.decision is not None and self.decision[0].kind in ("deny", "answer"):
             return "It does not run."
-        return "It is running." if story.started is not None else self._start
+        if story.started is not None:
+            return "It is running."
+        return "It has not run." if self.decision is None else self._start
 
     @property
     def _start(self) -> str:

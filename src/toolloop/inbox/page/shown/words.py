@@ -17,6 +17,7 @@ _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
 SOON, NEAR = 5 * _MINUTE, 15 * _MINUTE  # seconds until a deadline
 _TWO = 2  # of a unit: below, the next smaller unit says more
 _NUMBERS = {1: "one", 2: "two", 3: "three", 4: "four"}
+PAST = {"approve": "approved", "deny": "denied", "answer": "answered", "rerun": "started again"}
 _ORDER = {2: "second", 3: "third", 4: "fourth"}
 
 
