@@ -12,8 +12,8 @@ from attrs import evolve
 
 from tests.benchmarks import rounds
 from tests.benchmarks.report import Figure
-from tests.benchmarks.stored import LOOP, Model, ask_first
-from toolloop import Inbox, MemoryStore, SqliteStore, ToolLoopHandle
+from tests.benchmarks.stored import Model, ask_first
+from toolloop import Inbox, SqliteStore, ToolLoopHandle
 from toolloop.inbox import inbox_app
 
 _RUNS = 15
@@ -22,14 +22,16 @@ _SCOPE = {"type": "http", "method": "GET", "path": "/", "query_string": b"", "he
 
 def filled(path: Path, loops: int, waiting: int) -> SqliteStore:
     """Return a store of so many loops, some of which wait for a decision."""
-    asking = MemoryStore()
-    with ToolLoopHandle(Model(), params=rounds.params(), tools=[ask_first], store=asking, loop_id=LOOP) as handle:
-        handle.next_turn()
-    entries, asks = asking.load(LOOP).entries, asking.head(LOOP).head
+    store, step = SqliteStore(path), loops // waiting
+    for number in range(waiting):
+        loop_id = f"loop-{number * step}"
+        with ToolLoopHandle(Model(), params=rounds.params(), tools=[ask_first], store=store, loop_id=loop_id) as handle:
+            handle.next_turn()
+    entries, asks = store.load("loop-0").entries, store.head("loop-0").head
     ended = evolve(asks, status="ended", pending=())
-    store = SqliteStore(path)
     for number in range(loops):
-        store.create(f"loop-{number}", entries, head=asks if number % (loops // waiting) == 0 else ended)
+        if number % step:  # only its row is read
+            store.create(f"loop-{number}", entries, head=ended)
     return store
 
 

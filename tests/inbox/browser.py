@@ -78,11 +78,13 @@ class Office:
     store: Store
     ran: list[Any] = field(factory=list)
     link: str = ""  # to a call
+    dead: dict[str, str] = field(factory=dict)  # links that decide nothing any more, by what became of them
     now: float | None = None  # what the clock of page and loops says; None: the time that it is
+    ahead: float = 0.0  # seconds by which it was put forward
 
     def clock(self) -> float:
         """Return the time of the page and of the loops."""
-        return time.time() if self.now is None else self.now
+        return time.time() + self.ahead if self.now is None else self.now
 
     def trail(self, loop_id: str) -> tuple[TrailEntry, ...]:
         """Return who decided what."""

@@ -48,23 +48,60 @@ def here(served: Office) -> Iterator[Office]:
     served.now = None
 
 
-@pytest.fixture
-def visit(browser: Browser, here: Office) -> Iterator[Callable[..., Page]]:
-    """Opens the page as a person. Whatever the console complains about fails the test."""
-    contexts, complaints = [], []
+@pytest.fixture(scope="module")
+def pages(browser: Browser) -> dict[str, list[Page]]:
+    """Pages that no test uses, by the options of their contexts: to start a renderer takes longer than most tests."""
+    return {}
 
-    def open_(path: str = "/", by: str = "ana", **more: Any) -> Page:
-        context = browser.new_context(**{**DESK, **more}, extra_http_headers={"x-user": by})
-        contexts.append(context)
-        page = context.new_page()
+
+@pytest.fixture
+def visit(browser: Browser, here: Office, pages: dict[str, list[Page]]) -> Iterator[Callable[..., Page]]:
+    """Opens the page as a person. Whatever the console complains about fails the test."""
+    opened, complaints = [], []
+
+    def tell(error: Any) -> None:
+        complaints.append(str(error))
+
+    def hear(line: Any) -> None:
+        if line.type == "error":
+            complaints.append(line.text)
+
+    def open_(path: str = "/", by: str = "ana", *, has_clock: bool = False, **more: Any) -> Page:
+        options = {**DESK, **more}
+        free = pages.setdefault(repr((has_clock, options)), [])
+        page = free.pop() if free else browser.new_context(**options).new_page()
+        opened.append((page, free))
+        if has_clock:  # a test can put the clock of the page forward
+            page.clock.install()
+        page.context.set_extra_http_headers({"x-user": by})
         page.set_default_timeout(20_000)
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("console", lambda line: complaints.append(line.text) if line.type == "error" else None)
+        page.on("pageerror", tell)
+        page.on("console", hear)
         page.goto(here.address + path)
         return page
 
     yield open_
-    for context in contexts:
-        context.close()
-    known = ("409", "422", "ERR_INTERNET_DISCONNECTED")  # Chromium logs each answer that refuses something
+    for page, free in opened:
+        page.remove_listener("pageerror", tell)
+        page.remove_listener("console", hear)
+        _reset(page, to=free)
+    known = (
+        "404",
+        "409",
+        "410",
+        "422",
+        "ERR_INTERNET_DISCONNECTED",
+    )  # Chromium logs each refusal
     assert [each for each in complaints if not any(part in each for part in known)] == []
+
+
+def _reset(page: Page, to: list[Page]) -> None:
+    """Keep a page for the next test, as if it was new."""
+    for other in page.context.pages:
+        if other is not page:
+            other.close()
+    page.context.set_offline(False)
+    page.context.clear_cookies()
+    page.evaluate("localStorage.clear()")
+    page.goto("about:blank")
+    to.append(page)

@@ -259,6 +259,8 @@ def fill(here: Office, now: float) -> None:
         owner="ana",
         team="payments",
     )
+    inbox = Inbox(here.store, clock=here.clock)
+    here.dead["expired"] = inbox.link("expired-1", "k1")
     begin(
         here,
         "cleanup",
@@ -268,6 +270,7 @@ def fill(here: Office, now: float) -> None:
         owner="chidi",
         team="payments",
     )
+    here.dead |= {"used": inbox.link("cleanup", "j1"), "late": inbox.link("deploy-06", "b1", expires_in=60.0)}
     here.decide(
         "cleanup", {"j1": Approve({"command": "rm -rf build/old\nls"}, by="bo", reason="only the temporary ones")}
     )
@@ -308,4 +311,4 @@ def fill(here: Office, now: float) -> None:
         call("bash", {"command": ROLL_OUT, "timeout_s": 300}, id="i1"), owner="bo", team="platform", ticket="OPS-4101",
     )  # fmt: skip
     here.now = now
-    here.link = Inbox(here.store, clock=here.clock).link("k8s-0", "e1")
+    here.link = inbox.link("k8s-0", "e1")

@@ -1,6 +1,8 @@
 """The approval page in a real Chromium: as a person meets it, at a desk and on a phone.
 
-All of it runs in `make test`. The pointer, fifty decisions and the pictures of each state have files of their own.
+`make test` runs all of it at a desk, `make deep` its longest walk on a phone, too. The clocks of the page and of the
+server are put forward over the half second in which a call takes no decision. The pointer, for which that half second
+is real, fifty decisions, and the pictures of each state have files of their own.
 """
 
 from __future__ import annotations
@@ -29,13 +31,20 @@ expect.set_options(timeout=5_000)
 Visit = Callable[..., Page]
 
 
-def armed(page: Page) -> Page:
-    """Wait until the call in focus takes a decision."""
-    page.wait_for_timeout(ARMED)
+@pytest.fixture
+def visit(visit: Visit) -> Visit:
+    """Opens the page with a clock that can be put forward, and puts that of the server forward, too."""
+    return lambda *given, **more: visit(*given, has_clock=more.get("java_script_enabled", True), **more)
+
+
+def armed(page: Page, here: Office) -> Page:
+    """Put the clocks forward, until the call in focus takes a decision."""
+    here.ahead += ARMED / 1000
+    page.clock.fast_forward(ARMED)
     return page
 
 
-@pytest.mark.parametrize("size", [{}, PHONE], ids=["desk", "phone"])
+@pytest.mark.parametrize("size", [{}, pytest.param(PHONE, marks=pytest.mark.deep)], ids=["desk", "phone"])
 def test_a_loop_is_decided_from_the_first_call_to_the_last(here: Office, visit: Visit, size: dict[str, Any]) -> None:
     """New calls join when the person asks for them; approve, edit by the form, deny with a reason."""
     page = visit(**size)
@@ -45,16 +54,16 @@ def test_a_loop_is_decided_from_the_first_call_to_the_last(here: Office, visit: 
     row.tap() if size else row.click()
     expect(page.locator("#heading")).to_contain_text("transfer")
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
-    armed(page).get_by_role("link", name="Edit…").click()
+    armed(page, here).get_by_role("link", name="Edit…").click()
     page.get_by_label("euros").fill("900")
     page.get_by_label("urgent").select_option("true")
     page.get_by_role("button", name="Show my changes").click()
     expect(page.locator(".diff .add").first).to_contain_text("900")
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
-    armed(page).get_by_role("button", name="Approve with your changes").click()
+    armed(page, here).get_by_role("button", name="Approve with your changes").click()
     expect(page.locator("#said")).to_contain_text("✓ Approved transfer in rent")
     expect(page.locator("article")).to_have_attribute("data-call", "rent..t2")
-    armed(page).get_by_role("link", name="Deny…").click()
+    armed(page, here).get_by_role("link", name="Deny…").click()
     page.get_by_label("Reason (the model").fill("paid already")
     page.get_by_role("button", name="Deny", exact=True).click()
     expect(page.locator("#heading")).to_have_text("Nothing waits for you")
@@ -68,21 +77,22 @@ def test_a_loop_is_decided_from_the_first_call_to_the_last(here: Office, visit: 
 def test_a_call_is_answered_and_an_uncertain_one_is_run_again(here: Office, visit: Visit) -> None:
     """An answer is the result; the uncertain one says that it may have had effects, and asks before it runs again."""
     here.drive("rent", BILLS, "Pay.")
-    page = armed(visit("/?call=rent..t2"))
+    page = armed(visit("/?call=rent..t2"), here)
     page.keyboard.press("w")
     page.keyboard.type("paid at the counter")
     page.keyboard.press("Control+Enter")
     expect(page.locator("#said")).to_contain_text("✓ Answered")
-    armed(page).keyboard.press("e")
+    armed(page, here).keyboard.press("e")
     page.get_by_label("to text", exact=True).fill("nobody")
     page.keyboard.press("Control+Enter")
-    armed(page).keyboard.press("Control+Enter")
+    expect(page.locator("#change")).to_be_focused()
+    armed(page, here).keyboard.press("Control+Enter")
     expect(page.locator("#said")).to_contain_text("✓ Approved")
     with pytest.raises(KeyboardInterrupt):
         here.drive("rent", BILLS)
     page.goto(f"{here.address}/")
     expect(page.get_by_text("This call may have run.")).to_be_visible()
-    armed(page).keyboard.press("r")
+    armed(page, here).keyboard.press("r")
     page.get_by_role("button", name="Run it again").click()
     expect(page.locator("#said")).to_contain_text("✓ Started again")
     with pytest.raises(KeyboardInterrupt):
@@ -93,7 +103,7 @@ def test_a_call_is_answered_and_an_uncertain_one_is_run_again(here: Office, visi
 def test_tab_reaches_all_and_the_skip_link_shortens_the_way(here: Office, visit: Visit) -> None:
     """Six steps to Approve from the top of the page, and each shows where it is."""
     here.drive("rent", BILLS, "Pay.")
-    page = armed(visit())
+    page = armed(visit(), here)
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.textContent") == "Skip to the call"
     page.keyboard.press("Enter")
@@ -112,7 +122,7 @@ def test_tab_reaches_all_and_the_skip_link_shortens_the_way(here: Office, visit:
 def test_the_list_is_reached_with_arrows_and_single_keys_can_be_turned_off(here: Office, visit: Visit) -> None:
     """WCAG 2.1.4: with the switch off, no single key does anything; arrows and Enter do."""
     here.drive("rent", BILLS, "Pay.")
-    page = armed(visit())
+    page = armed(visit(), here)
     page.keyboard.press("?")
     page.get_by_label("Use single keys").uncheck()
     page.get_by_role("button", name="Close").click()
@@ -132,7 +142,7 @@ def test_a_second_browser_is_told_who_decided(here: Office, visit: Visit) -> Non
     late = visit("/?call=readme-typo..w1", by="bo", java_script_enabled=False)
     late.get_by_role("link", name="Deny…").click()
     late.get_by_label("Reason (the model").fill("not today")
-    page = armed(visit())
+    page = armed(visit(), here)
     page.get_by_role("button", name="Approve").click()
     expect(page.locator("#heading")).to_have_text("Nothing waits for you")
     late.get_by_role("button", name="Deny", exact=True).click()
@@ -144,7 +154,7 @@ def test_a_second_browser_is_told_who_decided(here: Office, visit: Visit) -> Non
 def test_a_stale_page_is_refused(here: Office, visit: Visit) -> None:
     """It shows a call that was decided meanwhile, and the loop has gone on since. The page says so; nothing runs."""
     here.drive("rent", BILLS, "Pay.")
-    stale = armed(visit("/?call=rent..t1", java_script_enabled=False))
+    stale = visit("/?call=rent..t1", java_script_enabled=False)
     here.decide("rent", {"t1": Deny("no", by="bo"), "t2": Deny("no", by="bo")})
     here.drive("rent", BILLS)
     stale.get_by_role("button", name="Approve", exact=True).click()
@@ -155,7 +165,7 @@ def test_a_stale_page_is_refused(here: Office, visit: Visit) -> None:
 def test_what_a_person_types_outlives_an_update(here: Office, visit: Visit) -> None:
     """Also if the call is decided meanwhile: row and line say so, the form stays, its refusal has what was typed."""
     here.drive("rent", BILLS, "Pay.")
-    page = armed(visit())
+    page = armed(visit(), here)
     page.keyboard.press("d")
     page.keyboard.type("half a sen")
     here.drive("readme-typo", TYPO, "Correct the typo.")
@@ -174,7 +184,7 @@ def test_what_a_person_types_outlives_an_update(here: Office, visit: Visit) -> N
 def test_a_form_that_is_closed_keeps_its_text(here: Office, visit: Visit) -> None:
     """Esc closes it, and the focus is on the call; opened again, it has the text."""
     here.drive("rent", BILLS, "Pay.")
-    page = armed(visit())
+    page = armed(visit(), here)
     page.keyboard.press("d")
     page.keyboard.type("too much")
     page.keyboard.press("Escape")
@@ -187,7 +197,7 @@ def test_a_form_that_is_closed_keeps_its_text(here: Office, visit: Visit) -> Non
 def test_a_refused_edit_is_corrected_while_the_page_changes(here: Office, visit: Visit) -> None:
     """The error is a link to its field. An update in between changes nothing of the form."""
     here.drive("rent", BILLS, "Pay.")
-    page = armed(visit())
+    page = armed(visit(), here)
     page.keyboard.press("e")
     page.get_by_label("euros").fill("six")
     page.get_by_role("button", name="Show my changes").click()
@@ -198,9 +208,9 @@ def test_a_refused_edit_is_corrected_while_the_page_changes(here: Office, visit:
     page.get_by_label("euros").fill("600")
     here.decide("rent", {"t2": Deny("no", by="bo")})
     expect(page.locator('.row[data-calls="rent..t2"] .tag')).to_have_text("denied by bo")
-    armed(page).get_by_role("button", name="Show my changes").click()
+    armed(page, here).get_by_role("button", name="Show my changes").click()
     expect(page.locator("#change")).to_be_focused()
-    armed(page).get_by_role("button", name="Approve with your changes").click()
+    armed(page, here).get_by_role("button", name="Approve with your changes").click()
     expect(page.locator("#heading")).to_have_text("Nothing waits for you")
     assert next(each.content for each in here.trail("rent") if each.kind == "approve")["euros"] == 600
 
@@ -208,7 +218,7 @@ def test_a_refused_edit_is_corrected_while_the_page_changes(here: Office, visit:
 def test_an_edit_of_more_than_a_megabyte_comes_back_after_a_refusal(here: Office, visit: Visit) -> None:
     """All of it, to the last character."""
     here.drive("rent", BILLS, "Pay.")
-    page = armed(visit())
+    page = armed(visit(), here)
     page.keyboard.press("e")
     long = "x" * 1_400_000
     page.evaluate("(text) => { document.getElementById('field-4').value = text; }", long)
@@ -259,7 +269,8 @@ def test_markup_of_a_model_does_nothing(here: Office, visit: Visit) -> None:
     here.drive(MARKUP, script, MARKUP)
     page.get_by_role("button", name="1 new: show").click()
     page.locator(".row").click()
-    armed(page).keyboard.press("e")
+    expect(page.locator("article")).to_be_visible()
+    armed(page, here).keyboard.press("e")
     expect(page.locator("#edit")).to_be_visible()
     page.keyboard.press("Escape")
     page.keyboard.press("End")
