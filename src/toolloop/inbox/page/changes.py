@@ -29,9 +29,9 @@ from __future__ import annotations
 import hashlib
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
-from functools import partial
-from typing import Any
+from collections.abc import Callable, Collection, Mapping
+from functools import cached_property, partial
+from typing import Any, Literal
 
 from attrs import field, frozen
 
@@ -39,7 +39,8 @@ from toolloop._drivers.event_loops import in_thread
 from toolloop._journal.store_access import safely
 from toolloop.errors import LoopNotFound
 from toolloop.inbox.items import InboxCall, TrailEntry
-from toolloop.inbox.page.shown.keys import from_key, key_of
+from toolloop.inbox.listing import CallFilter, InboxPage
+from toolloop.inbox.page.shown.keys import from_key
 from toolloop.inbox.trail import read_trail
 from toolloop.stores.pending import PendingCall
 from toolloop.stores.protocol import Store, StoredLoop
@@ -47,7 +48,6 @@ from toolloop.stores.protocol import Store, StoredLoop
 LOOPS = 30  # loops on the first page
 _ALL = 2**62
 _STATES = {"approve": "approved", "deny": "denied", "answer": "answered", "rerun": "rerun", "expired": "expired"}
-Fits = Callable[[StoredLoop, PendingCall], bool]
 CallId = tuple[str, tuple[str, ...]]
 State = dict[str, Any]
 
@@ -58,14 +58,32 @@ class Snapshot:
 
     Attributes:
         version: changes whenever the rows change, or a call expires.
+        now: the time at that moment, in seconds since the epoch.
         loops: the loops with waiting calls, and those that failed; or one loop.
         settled: the states of calls that do not wait, as far as they were asked for.
 
     """
 
     version: str
+    now: float
     loops: list[StoredLoop]
     settled: dict[CallId, State] = field(factory=dict)
+
+    @cached_property
+    def calls(self) -> InboxPage:
+        """All calls that can be decided."""
+        return self.select()
+
+    @cached_property
+    def items(self) -> dict[CallId, InboxCall]:
+        """The same calls, by the loop and the path."""
+        return {(call.loop_id, call.path): call for call in self.calls}
+
+    def select(
+        self, tool: str | None = None, text: str | None = None, sort: Literal["deadline", "age"] = "deadline"
+    ) -> InboxPage:
+        """Return the calls that can be decided and that match. See `Inbox.pending`."""
+        return InboxPage(self.loops, self.now, CallFilter(tool, None, text), sort=sort, limit=_ALL, cursor=None)
 
     def waiting(self) -> dict[CallId, tuple[StoredLoop, PendingCall]]:
         """Return the calls that wait for a decision, also those that have expired and no driver has noticed it."""
@@ -94,13 +112,20 @@ class Changes:
         """Return the version of the queue, or of a loop. Read it before the rows, so that it is never newer."""
         return (await self._snapshot(loop_id)).version
 
-    async def since(self, version: str | None, query: Mapping[str, str], fits: Fits) -> dict[str, Any] | None:
+    async def queue(self) -> Snapshot:
+        """Return the queue as it is now."""
+        return await in_thread(partial(self._take, None, is_fresh=True))
+
+    async def since(
+        self, version: str | None, query: Mapping[str, str], wanted: CallFilter, fits: Callable[[InboxCall], bool]
+    ) -> dict[str, Any] | None:
         """Return the answer to a page with this version and these parameters; None if nothing changed.
 
         Args:
             version: the version that the page has.
             query: the parameters.
-            fits: returns whether the page would show a waiting call, if it was made now.
+            wanted: which waiting calls the page would show, if it was made now.
+            fits: returns whether it would show one of these.
 
         Raises:
             ValueError: a parameter is invalid.
@@ -114,12 +139,16 @@ class Changes:
         now = self._clock()
         waiting = snapshot.waiting()
         await in_thread(partial(self._settle, snapshot, [each for each in shown.values() if each not in waiting]))
+        items, known = snapshot.items, {*shown.values()}
         states = {
-            key: _waiting(*waiting[call], now) if call in waiting else snapshot.settled[call]
+            key: _waiting(waiting[call][1], items.get(call), now) if call in waiting else snapshot.settled[call]
             for key, call in shown.items()
         }
-        open_ = {call: rows for call, rows in waiting.items() if rows[1].expires_at is None or rows[1].expires_at > now}
-        new = sum(key_of(*call) not in shown and fits(*rows) for call, rows in open_.items())
+        new = sum(
+            call not in known and not _is_over(rows[1], now) and wanted.matches(*rows) and fits(items[call])
+            for call, rows in waiting.items()
+            if call in items
+        )
         return {"v": snapshot.version, "calls": states, "new": new, "now": now}
 
     async def _snapshot(self, loop_id: str | None) -> Snapshot:
@@ -130,35 +159,35 @@ class Changes:
         last = self._read.get(loop_id)
         return last[1] if last is not None and time.monotonic() - last[0] < self._refresh else None
 
-    def _take(self, loop_id: str | None) -> Snapshot:
+    def _take(self, loop_id: str | None, *, is_fresh: bool = False) -> Snapshot:
         with self._lock:  # pages that asked meanwhile get what the first one reads
-            if (recent := self._recent(loop_id)) is not None:
+            if not is_fresh and (recent := self._recent(loop_id)) is not None:
                 return recent
-            now = time.monotonic()
+            now, at = time.monotonic(), self._clock()
             read = {key: each for key, each in self._read.items() if now - each[0] < self._refresh}
-            loops, version = self._queue() if loop_id is None else self._loop(loop_id)
+            loops, version = self._queue(at) if loop_id is None else self._loop(loop_id, at)
             last = self._read.get(loop_id)
-            snapshot = last[1] if last is not None and last[1].version == version else Snapshot(version, loops)
+            snapshot = last[1] if last is not None and last[1].version == version else Snapshot(version, at, loops)
             self._read = {**read, loop_id: (now, snapshot)}
             return snapshot
 
-    def _queue(self) -> tuple[list[StoredLoop], str]:
+    def _queue(self, now: float) -> tuple[list[StoredLoop], str]:
         newest = self._store.list(limit=LOOPS)
         loops = self._store.list(("needs_decision", "failed"), limit=_ALL)
-        return loops, self._version(loops, [(each.loop_id, each.created, each.status) for each in newest])
+        return loops, self._version(now, loops, [(each.loop_id, each.created, each.status) for each in newest])
 
-    def _loop(self, loop_id: str) -> tuple[list[StoredLoop], str]:
+    def _loop(self, loop_id: str, now: float) -> tuple[list[StoredLoop], str]:
         try:
             loops = [self._store.head(loop_id)]
         except LoopNotFound:
             loops = []
-        return loops, self._version(loops)
+        return loops, self._version(now, loops)
 
-    def _version(self, loops: Iterable[StoredLoop], *more: object) -> str:
-        now = self._clock()
-        expired = [[call.expires_at is not None and call.expires_at <= now for call in loop.pending] for loop in loops]
-        rows = [(loop.loop_id, loop.created, loop.rev, loop.status) for loop in loops]
-        return hashlib.blake2b(repr((rows, expired, more)).encode(), digest_size=8).hexdigest()
+    def _version(self, now: float, loops: Collection[StoredLoop], *more: object) -> str:
+        expired = [[_is_over(call, now) for call in loop.pending] for loop in loops]
+        heads = [(each.head.attempts, each.head.retry_at) for each in loops]
+        rows = [(each.loop_id, each.created, each.rev, each.status) for each in loops]
+        return hashlib.blake2b(repr((rows, heads, expired, more)).encode(), digest_size=8).hexdigest()
 
     def _settle(self, snapshot: Snapshot, calls: Collection[CallId]) -> None:
         """Find the states of calls that do not wait, once for all pages."""
@@ -179,11 +208,14 @@ class Changes:
         return {(loop_id, path): _settled(last.get(path)) for path in paths}
 
 
-def _waiting(loop: StoredLoop, call: PendingCall, now: float) -> State:
-    if call.expires_at is not None and call.expires_at <= now:
+def _is_over(call: PendingCall, now: float) -> bool:
+    return call.expires_at is not None and call.expires_at <= now
+
+
+def _waiting(call: PendingCall, item: InboxCall | None, now: float) -> State:
+    if item is None or _is_over(call, now):
         return {"state": "expired", "by": None, "at": call.expires_at}
-    shown = InboxCall.of(loop, call)
-    counts = {"approvals": len(shown.approvals), "missing": shown.missing}
+    counts = {"approvals": len(item.approvals), "missing": item.missing}
     return {"state": "waiting", "why": call.why, "digest": call.digest, **counts}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 from urllib.parse import quote
 
@@ -87,6 +88,13 @@ def _time(context: Context, value: float | str | datetime) -> Markup:
     return Markup(html).format(moment.isoformat(), "time" if is_near else "date", text)  # noqa: S704 - a constant
 
 
+@lru_cache(maxsize=4096)  # a queue shows the same names again and again
+def _exact(text: str) -> Markup:
+    """Return a name, an id or another short text as HTML."""
+    html: Markup = _templates.get_template("value.html").module.text(shown_text(text))  # type: ignore[attr-defined]
+    return html
+
+
 def _environment() -> Environment:
     found = Environment(
         loader=PackageLoader("toolloop.inbox.page"),
@@ -101,7 +109,7 @@ def _environment() -> Environment:
         "diff_lines": diff_lines,
         "changed": changed_fields,
         "duration": words.duration,
-        "exact": shown_text,
+        "exact": _exact,
         "prose": lambda text: [shown_line(line, prose=True) for line in text.split("\n")],
         "gist": gist_of,
         "shown": shown_input,

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from hashlib import sha256
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import quote, urlencode
 
 from attrs import asdict, evolve, field, frozen
@@ -18,8 +18,8 @@ from toolloop._interface.grants import standing_grants
 from toolloop._interface.loop_view import view_of
 from toolloop.inbox.asynchronous import AsyncInbox
 from toolloop.inbox.items import InboxCall
-from toolloop.inbox.listing import CallFilter, InboxPage
-from toolloop.inbox.page.changes import LOOPS, Changes
+from toolloop.inbox.listing import CallFilter
+from toolloop.inbox.page.changes import LOOPS, Changes, Snapshot
 from toolloop.inbox.page.forms import BadForm
 from toolloop.inbox.page.people import People
 from toolloop.inbox.page.rendering import rendered
@@ -28,10 +28,8 @@ from toolloop.inbox.page.shown.cards import Card, card_of, cards_of, read_loop, 
 from toolloop.inbox.page.shown.keys import key_of
 from toolloop.inbox.page.shown.queue import MOST, Filters, Queue, alike, group_of, group_of_cards, is_for, queue_of
 from toolloop.machine.values.names import Person
-from toolloop.stores.pending import PendingCall
-from toolloop.stores.protocol import Store, StoredLoop
+from toolloop.stores.protocol import Store
 
-_ALL = 2**62
 FORMS = ("deny", "answer", "edit", "rerun", "grant")
 
 
@@ -114,9 +112,8 @@ class Views:
     async def queue_page(self, request: Request, me: Person, look: Look, again: Refused = NOT_REFUSED) -> Response:
         """Return the queue with a call in focus."""
         filters, key, done = look.filters, look.key, look.done
-        now, base, version = self.clock(), request.scope.get("root_path", ""), await self.changes.version(None)
-        calls = await self.inbox.pending(limit=_ALL)
-        queue = await self._queue(calls, filters, me, now)
+        now, base, snapshot = self.clock(), request.scope.get("root_path", ""), await self.changes.queue()
+        queue = _queue(snapshot, filters, me, now)
         shown = key or next(iter(queue.order), None)
         card = None if shown is None else await self.card(shown, me, now)
         # The line above says nothing where no such call exists: the address was made by hand.
@@ -143,12 +140,12 @@ class Views:
             page="queue",
             me=me,
             now=now,
-            version=version,
+            version=snapshot.version,
             queue=queue,
             filters=filters,
             focus=bool(key),
             card=card,
-            alike=_number_alike(calls, shown),
+            alike=_number_alike(snapshot.calls, shown),
             place=place,
             before=at(before),
             position=position,
@@ -156,18 +153,9 @@ class Views:
             done=told,
         )
 
-    async def _queue(self, calls: InboxPage, filters: Filters, me: Person, now: float) -> Queue:
-        failed = await in_thread(partial(self.store.list, ("failed",), limit=_ALL))
-        chosen = calls
-        if filters.tool or filters.q or filters.sort != "deadline":
-            sort: Literal["deadline", "age"] = "age" if filters.sort == "wait" else "deadline"
-            tool, text = filters.tool or None, filters.q or None
-            chosen = await self.inbox.pending(tool=tool, text=text, sort=sort, limit=_ALL)
-        return queue_of(calls, chosen, failed, filters, (me, now))
-
     async def order(self, filters: Filters, me: Person) -> tuple[str, ...]:
         """Return the keys of the calls that the queue would show."""
-        return (await self._queue(await self.inbox.pending(limit=_ALL), filters, me, self.clock())).order
+        return _queue(await self.changes.queue(), filters, me, self.clock()).order
 
     async def card(self, key: str, me: Person, now: float) -> Card:
         """Return a call for the page."""
@@ -183,10 +171,10 @@ class Views:
     async def group_page(self, request: Request, me: Person, query: Any, problem: Problem | None = None) -> Response:
         """Return the page of a group. `query`: `of`, a call of it; `one`: in its loop only; `done`: those decided."""
         now, base, filters = self.clock(), request.scope.get("root_path", ""), Filters.of(query)
-        version = await self.changes.version(None)
+        snapshot = await self.changes.queue()
         of, one = query.get("of", ""), query.get("one", "")
         done = [*dict.fromkeys(query.get("done", "").split())][:MOST]
-        calls = group_of(await self.inbox.pending(limit=_ALL), of, in_one_loop=bool(one))[:MOST]
+        calls = group_of(snapshot.calls, of, in_one_loop=bool(one))[:MOST]
         cards = await self._cards([key_of(call.loop_id, call.path) for call in calls], me, now)
         results = await self._cards(done, me, now)
         if not cards and not results:
@@ -200,7 +188,7 @@ class Views:
             status=422 if problem else 200,
             me=me,
             now=now,
-            version=version,
+            version=snapshot.version,
             filters=filters,
             group=group_of_cards(cards),
             results=group_of_cards(results) if results else None,
@@ -278,10 +266,10 @@ class Views:
         filters = Filters.of(query)
         wanted = CallFilter(filters.tool or None, None, filters.q or None)
 
-        def fits(loop: StoredLoop, call: PendingCall) -> bool:
-            return wanted.matches(loop, call) and is_for(InboxCall.of(loop, call), me) == (filters.view == "you")
+        def fits(call: InboxCall) -> bool:
+            return is_for(call, me) == (filters.view == "you")
 
-        answer = await self.changes.since(query.get("since"), query, fits)
+        answer = await self.changes.since(query.get("since"), query, wanted, fits)
         return Response(status_code=204) if answer is None else JSONResponse(answer)
 
     # --- the person --------------------------------------------------------------------------------------------------
@@ -294,6 +282,16 @@ class Views:
 def _again(request: Request, template: str, again: Refused, /, **values: Any) -> Response:
     """Return a page with what a refused form says."""
     return rendered(request, template, **asdict(again, recurse=False), **values)
+
+
+def _queue(snapshot: Snapshot, filters: Filters, me: Person, now: float) -> Queue:
+    failed = [loop for loop in snapshot.loops if loop.status == "failed"]
+    chosen = snapshot.calls
+    if filters.tool or filters.q or filters.sort != "deadline":
+        chosen = snapshot.select(
+            filters.tool or None, filters.q or None, "age" if filters.sort == "wait" else "deadline"
+        )
+    return queue_of(snapshot.calls, chosen, failed, filters, (me, now))
 
 
 def _around(order: tuple[str, ...], key: str | None) -> tuple[str | None, int, str | None]:
