@@ -90,7 +90,7 @@ def told(name: str) -> Iterator[ToolLoopHandle]:
                 "messages": [user()],
             },
             tools=tools_of(name),
-            config=LoopConfig(max_iterations=1 if name == "finished" else 10),
+            config=LoopConfig(max_iterations=1 if name == "finished" else 10, max_parallel_tools=8),
             loop_id="golden",
             clock=lambda: 1_700_000_000.0,
         )

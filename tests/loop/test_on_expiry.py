@@ -98,8 +98,8 @@ def test_a_sibling_that_runs_keeps_its_result() -> None:
 
 
 @either_kind
-def test_a_sibling_that_still_runs_is_cancelled(kind: str) -> None:
-    """Another handle's tick ends the loop, as its stop would; the effects of the tool are unknown."""
+def test_a_sibling_that_still_runs_is_waited_for(kind: str) -> None:
+    """Another handle's tick is to end the loop, as its stop would; the result of the tool counts."""
     clock = Clock()
     at = world(kind, clock, execution="ready")
     party = at.open()
@@ -109,7 +109,7 @@ def test_a_sibling_that_still_runs_is_cancelled(kind: str) -> None:
     with held(at, "t3", party) as turn:
         other.say(lambda: other.handle.tick(START + 60))
     assert turn.result().unwrap().termination == Expired("send")
-    assert [each["content"] for each in results_in(party.handle.messages[-1])] == [EXPIRED, Texts().cancelled]
+    assert [each["content"] for each in results_in(party.handle.messages[-1])] == [EXPIRED, "look a"]
 
 
 @tool(needs_approval=True)

@@ -28,7 +28,7 @@ def say() -> str:
 @each("ends", ["policy", "filter"])
 @each("kind", ["sync", "async"])
 def test_after_a_stop_nothing_more_is_asked(kind: str, ends: str) -> None:
-    """The stop comes while the first of several functions is asked: the others are not."""
+    """The stop comes while the first of several functions is asked: no other policy is. The filters of a result are."""
     asked: list[str] = []
 
     def policy(shown: Any, _view: Any) -> Approve:
@@ -55,7 +55,7 @@ def test_after_a_stop_nothing_more_is_asked(kind: str, ends: str) -> None:
         handle = async_loop([calls], [say], **options)
         turn = run_async("asyncio", handle.next_turn)
     assert completed(turn).termination == StopCondition("enough")
-    assert asked == (["policy a"] if ends == "policy" else ["policy a", "first a"])
+    assert asked == (["policy a"] if ends == "policy" else ["policy a", "first a", "second a"])
 
 
 async def _for_ever(*_: object) -> None:

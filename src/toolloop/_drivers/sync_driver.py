@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Generator
 from typing import Any, ClassVar
@@ -22,8 +21,7 @@ class SyncDriver:
     """Drives a loop in the thread of its caller.
 
     A single operation is performed in this thread; several run in parallel, in threads. A tool also runs in a thread if
-    this is not the main thread, or if the turn is streamed: then a stop ends the turn though the tool runs on, and its
-    progress is read while it runs.
+    the turn is streamed, so that its progress is read while it runs.
     """
 
     is_async: ClassVar[bool] = False
@@ -32,6 +30,7 @@ class SyncDriver:
         """`when_late`: stores, in its thread, the end of a call that comes while no driver works."""
         self.engine = engine
         self.notifier = Notifier()
+        self.leaves_tools = False  # whether a stop ends the turn though a single tool runs on
         self._wait_for_reader: Callable[[], None] | None = None  # in threads, while a turn is streamed
         self.threads = OperationThreads(engine, self.notifier, when_late, lambda asked: exhaust(asked.work.perform()))
 
@@ -80,13 +79,10 @@ class SyncDriver:
         while self.engine.has_runs() and (left := until - time.monotonic()) > 0:
             self.notifier.wait(min(_LONGEST_WAIT, left))
 
-    def _takes_ctrl_c(self) -> bool:
-        """Return whether Ctrl-C interrupts this thread, which is waited for. Else a stop need not wait for a tool."""
-        return self._wait_for_reader is None and threading.current_thread() is threading.main_thread()
-
     def _perform(self, operation: Operation) -> Steps:
         if isinstance(operation.work, CallRun):
-            is_here = self.engine.is_alone(operation) and self._takes_ctrl_c()
+            is_apart = self.leaves_tools or self._wait_for_reader is not None
+            is_here = self.engine.is_alone(operation) and not is_apart
         else:
             is_here = isinstance(operation.work, Question) or self.engine.is_alone(operation)
         if not is_here:

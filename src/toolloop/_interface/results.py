@@ -321,7 +321,7 @@ class Completed:
     total_usage: Usage = field(repr=False)
     usage_log: tuple[IterationUsage, ...] = field(repr=False)
     events: tuple[WatchEvent, ...] = field(default=(), repr=False)
-    running: tuple[RunningCall, ...] = ()
+    running: tuple[RunningCall, ...] = field(default=(), repr=False)
 
     @property
     def pending(self) -> tuple[ToolCall, ...]:
