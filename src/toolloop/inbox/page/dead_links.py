@@ -55,9 +55,7 @@ def _what_became(card: Card | None, error: Exception, now: float) -> tuple[str, 
     if card is None or not isinstance(error, LinkUsed):
         return "no", "This link is not valid", f"{error}."
     if card.waits:  # more than one approval is needed, and the person of the link has given one
-        given, needed = card.need.progress
-        waits = f"Waits for {card.need.still_needed}, {given} of {needed}."
-        return "calm", "Already approved", f"Your approval is stored. {waits}"
+        return "calm", "Already approved", f"Your approval is stored. {card.need.waits_for}"
     if card.decision is None:
         return "calm", "This call is closed", f"It no longer waits, and was not decided. {card.fate}"
     record, _ = card.decision

@@ -92,6 +92,12 @@ class Need:
         """Which approvals are missing, such as "one more of finance"."""
         return self._in_words(self._missing())
 
+    @property
+    def waits_for(self) -> str:
+        """Whom the call waits for, such as "Waits for one more of finance, 1 of 2."."""
+        given, need = self.progress
+        return f"Waits for {self.still_needed}, {given} of {need}."
+
     def note(self, now: float) -> str:
         """Return what the demands ask for, and what this person can do about it."""
         parts = [f"Needs {_people(each)}." for each in self.demands if _is_special(each)]
