@@ -125,13 +125,8 @@ class Views:
         place = None
         if card is not None:
             is_new = bool(done) or again.status == 409  # noqa: PLR2004 - the call has changed
-            fields = {
-                "csrf": self.token(me, is_new=is_new),
-                "call": card.key,
-                "back": filters.query(),
-                "next": after or "",
-            }
-            fields["digest"] = card.call.digest if card.call is not None else ""
+            fields = {"csrf": self.token(me, is_new=is_new), "call": card.key, "back": filters.query()}
+            fields |= {"next": after or "", "digest": card.call.digest if card.call is not None else ""}
             place = Place(f"{base}/decide", f"{base}/", filters.query(call=card.key), fields)
         return _again(
             request,
