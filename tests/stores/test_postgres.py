@@ -445,7 +445,8 @@ def test_it_tells_of_what_others_do(url: str, store: PostgresStore) -> None:
         assert told.acquire(timeout=PATIENCE)  # from now on it listens
         other.create("loop", entries("a"), head=READY)
         assert told.acquire(timeout=PATIENCE)
-        other.append("loop", entries("b"), expected_rev=1, head=RUNNING)
+        lease = other.acquire("loop", "me", until=1e10)
+        other.append("loop", entries("b"), expected_rev=1, head=RUNNING, lease=lease)
         listening = "pg_stat_activity WHERE query LIKE 'LISTEN%'"
         run_sql(url, f"SELECT pg_terminate_backend(pid) FROM {listening}")
         assert told.acquire(timeout=PATIENCE)  # it listens again

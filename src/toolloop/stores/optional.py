@@ -4,8 +4,8 @@
 - `now() -> float`: the clock of the leases, in seconds since the epoch. A store that several machines share has one
   clock for all of them, so that a machine with a wrong clock does not take the lease of a live driver.
 - `watch(on_change) -> AbstractContextManager`: while the block runs, calls `on_change` soon after a loop began to wait
-  for a driver or a person, or ended. The store may call it in any thread, without a cause, or not at all: callers also
-  poll the store every few seconds.
+  for a driver or a person, or ended, and after a decision or command of a person. The store may call it in any thread,
+  without a cause, or not at all: callers also poll the store every second.
 """
 
 from __future__ import annotations

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 import os
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from math import inf
 from queue import Empty, SimpleQueue
 from selectors import EVENT_READ, DefaultSelector
@@ -16,6 +14,7 @@ from typing import Any, Final, TypeVar
 from weakref import finalize
 
 from toolloop.errors import StoreError, UnreadableSnapshot
+from toolloop.stores.watchers import QUIET, Watchers
 
 try:
     import psycopg
@@ -28,13 +27,11 @@ except ImportError as _missing:
     ) from None
 
 T = TypeVar("T")
-LOG = logging.getLogger("toolloop")
 
 CHANNEL: Final = "toolloop"  # of NOTIFY
 _CONNECT_SECONDS: Final = 2  # psycopg's least time for opening a connection
 _PULSE = 1.0  # seconds after which a listener checks whether it is still needed
 _CHECK = 10.0  # seconds after which it checks a silent connection
-_QUIET = 0.1  # seconds between two notifications, so that many changes at once cause one
 _LOST = ("08", "57P")  # start of SQLSTATE: the connection failed, or the server is starting up or shutting down
 _PROBLEMS: Final[tuple[tuple[type[psycopg.Error], str], ...]] = (
     (errors.LockNotAvailable, "the loop stayed locked by another connection: try again"),
@@ -113,7 +110,12 @@ class _Pool:
 
 
 class Connections:
-    """Runs functions with a connection. The first call opens one."""
+    """Runs functions with a connection. The first call opens one.
+
+    Attributes:
+        watchers: the functions to call after a change by any process.
+
+    """
 
     def __init__(
         self, url: str, *, size: int, timeout: float, settings: dict[str, str], set_up: Callable[[Connection], None]
@@ -141,6 +143,7 @@ class Connections:
         self._timeout = timeout
         self._settings = settings
         self._set_up = set_up
+        self.watchers: Watchers = Watchers(self._look)
         self._begin()
 
     def __repr__(self) -> str:
@@ -151,7 +154,6 @@ class Connections:
 
     def _begin(self) -> None:
         self._pool = _Pool(self._size)
-        self._listener = _Listener(self._timeout)
         finalize(self, self._pool.close)
 
     def close(self) -> None:
@@ -165,16 +167,25 @@ class Connections:
             self._begin()
         return self._pool
 
-    @contextmanager
-    def watch(self, on_change: Callable[[], object]) -> Generator[None, None, None]:
-        """See `stores/optional.py`."""
-        self._here()
-        listener = self._listener
-        listener.add(on_change, self._connect)
+    def _look(self, watchers: Watchers) -> None:
+        """Listen for changes while they are needed. See `Watchers`."""
+        connection = self._connect(time.monotonic() + self._timeout)
         try:
-            yield
+            connection.execute(f"LISTEN {CHANNEL}")
+            watchers.tell()  # of changes before the LISTEN
+            checked = time.monotonic()
+            while watchers.is_needed:
+                connection.give_up = inf
+                for _ in connection.notifies(timeout=_PULSE, stop_after=1):
+                    watchers.tell()
+                    time.sleep(QUIET)
+                    checked = time.monotonic()
+                if time.monotonic() - checked > _CHECK:
+                    connection.give_up = time.monotonic() + self._timeout
+                    connection.execute("SELECT 1")
+                    checked = time.monotonic()
         finally:
-            listener.remove(on_change)
+            connection.close()
 
     def run(self, act: Callable[[Connection], T], *, again: bool = False) -> T:
         """Run a function with a connection; each statement in it is a transaction.
@@ -284,62 +295,3 @@ class Connections:
 def _is_lost(error: psycopg.Error) -> bool:
     """Return whether the connection failed, as opposed to an error that the server answered."""
     return error.sqlstate is None or error.sqlstate.startswith(_LOST)
-
-
-class _Listener:
-    """Calls functions after changes, from a thread with its own connection, which runs while there are functions."""
-
-    def __init__(self, timeout: float) -> None:
-        self._timeout = timeout
-        self._lock = threading.Lock()
-        self._watchers: list[Callable[[], object]] = []
-        self._thread: threading.Thread | None = None
-        self._never = threading.Event()
-
-    def add(self, on_change: Callable[[], object], connect: Callable[[float], Connection]) -> None:
-        with self._lock:
-            if self._thread is None:
-                thread = threading.Thread(target=self._run, args=(connect,), daemon=True)
-                thread.start()
-                self._thread = thread
-            self._watchers.append(on_change)
-
-    def remove(self, on_change: Callable[[], object]) -> None:
-        with self._lock:
-            self._watchers.remove(on_change)
-
-    def _run(self, connect: Callable[[float], Connection]) -> None:
-        while True:
-            with self._lock:
-                if not self._watchers:
-                    self._thread = None
-                    return
-            try:
-                self._listen(connect(time.monotonic() + self._timeout))
-            except Exception:  # noqa: BLE001 - whatever failed, watchers poll the store meanwhile
-                self._never.wait(_PULSE)
-
-    def _listen(self, connection: Connection) -> None:
-        try:
-            connection.execute(f"LISTEN {CHANNEL}")
-            self._tell()  # of changes before the LISTEN
-            checked = time.monotonic()
-            while self._watchers:
-                connection.give_up = inf
-                for _ in connection.notifies(timeout=_PULSE, stop_after=1):
-                    self._tell()
-                    self._never.wait(_QUIET)
-                    checked = time.monotonic()
-                if time.monotonic() - checked > _CHECK:
-                    connection.give_up = time.monotonic() + self._timeout
-                    connection.execute("SELECT 1")
-                    checked = time.monotonic()
-        finally:
-            connection.close()
-
-    def _tell(self) -> None:
-        for on_change in tuple(self._watchers):
-            try:
-                on_change()
-            except Exception:  # the other functions are still called
-                LOG.exception("a function that watches for changes failed")

@@ -123,11 +123,11 @@ class PostgresStore:
         return float(self._db.run(lambda db: rows_of(db, query), again=True)[0][0])
 
     def watch(self, on_change: Callable[[], object]) -> AbstractContextManager[None]:
-        """While the block runs, call a function soon after a loop began to wait for a driver or a person, or ended.
+        """While the block runs, call a function soon after a change, but for the steps of a driver.
 
         The function is called in a thread, sometimes without a cause, and possibly not at all while the network fails.
         """
-        return self._db.watch(on_change)
+        return self._db.watchers.watch(on_change)
 
     def create(
         self, loop_id: str, entries: Sequence[Entry], *, head: Head, metadata: Mapping[str, str] | None = None
@@ -174,7 +174,7 @@ class PostgresStore:
 
         def act(db: Connection) -> int:
             new, rev = entries, expected_rev
-            while (stored := _append(db, guards, new, rev, head)) is None:
+            while (stored := _append(db, guards, new, rev, head, is_step=lease is not None)) is None:
                 loop, known = _find(db, loop_id, first_id, new)
                 rest = added(loop, entries, known, expected_rev=expected_rev, lease=lease, instead_of=instead_of)
                 if rest is None:
@@ -312,15 +312,22 @@ class PostgresStore:
         return self._db.run(act, again=True)
 
 
-def _append(
-    db: Connection, guards: Mapping[str, Any], entries: Sequence[Entry], rev: int | None, head: Head | None
+def _append(  # noqa: PLR0913 - what an append is guarded by
+    db: Connection,
+    guards: Mapping[str, Any],
+    entries: Sequence[Entry],
+    rev: int | None,
+    head: Head | None,
+    *,
+    is_step: bool,
 ) -> int | None:
     """Append in one statement, so in one round trip; return the revision, or None if a guard does not hold."""
     columns = {} if head is None else head_columns(head)
     changes = ", ".join(["rev = rev + %s", *(f"{name} = %s" for name in columns)])
     guards = guards if rev is None else {**guards, "rev = %s": rev}
-    # NOTIFY holds a lock of the whole server until the commit, so the steps of a driver do not use it.
-    told = f", {_NOTIFY}" if head is not None and head.status != "running" else ""
+    # NOTIFY holds a lock of the whole server until the commit, so the steps of a driver do not use it. A decision or a
+    # command does, for the loop's driver.
+    told = "" if is_step and (head is None or head.status == "running") else f", {_NOTIFY}"
     query = f"""WITH changed AS (
         UPDATE toolloop.loops SET {changes} WHERE {" AND ".join(guards)}
         RETURNING number, loop_id, rev, rev - %s AS before

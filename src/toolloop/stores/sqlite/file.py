@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 from weakref import finalize
 
 from toolloop.errors import StoreError, UnreadableSnapshot
+from toolloop.stores.watchers import QUIET, Watchers
 
 T = TypeVar("T")
 
@@ -61,6 +62,7 @@ _SCHEMA = (
     f"PRAGMA user_version = {FILE_FORMAT}",
 )
 _FULL = 2  # of PRAGMA synchronous
+_LINGER = 20  # looks for changes that nobody needs, so that a driver's next turn finds the thread and its connection
 _PAGE_SIZE = 8192  # with SQLite's default of 4096, events of about 1 KB leave an eighth of the file unused
 
 # By the primary result code; see https://www.sqlite.org/rescode.html.
@@ -79,11 +81,19 @@ _PROBLEMS = {
 _LOCK = threading.RLock()
 # The open connection of each store, by the id of the store.
 _CONNECTIONS: dict[int, sqlite3.Connection] = {}
+# Likewise the connection that notices changes, which is closed first: only the other one can remove the log.
+_NOTICING: dict[int, sqlite3.Connection] = {}
 
 
 def _close(store: int) -> None:
     with _LOCK:
-        connection = _CONNECTIONS.pop(store, None)
+        for connections in (_NOTICING, _CONNECTIONS):
+            _close_one(connections, store)
+
+
+def _close_one(connections: dict[int, sqlite3.Connection], store: int) -> None:
+    with _LOCK:
+        connection = connections.pop(store, None)
         if connection is not None:
             connection.close()
 
@@ -95,7 +105,7 @@ def _before_fork() -> None:
     open the file again when they next use it.
     """
     _LOCK.acquire()
-    for store in tuple(_CONNECTIONS):
+    for store in (*_CONNECTIONS, *_NOTICING):
         _close(store)
 
 
@@ -104,7 +114,12 @@ if hasattr(os, "register_at_fork"):
 
 
 class SqliteFile:
-    """A database file, and the one connection of this process to it. Reading does not need write permission."""
+    """A database file, and the one connection of this process to it. Reading does not need write permission.
+
+    Attributes:
+        watchers: the functions to call after a change of the file by any process.
+
+    """
 
     def __init__(self, path: Path, busy_timeout: float) -> None:
         """Set the path. The first transaction opens the file.
@@ -115,6 +130,7 @@ class SqliteFile:
 
         """
         self.path = path
+        self.watchers: Watchers = Watchers(self._look)
         self._busy_timeout = busy_timeout
         finalize(self, _close, id(self))
 
@@ -144,6 +160,37 @@ class SqliteFile:
 
         """
         return self._transact("BEGIN", self._connected_to_read, act)
+
+    def _look(self, watchers: Watchers) -> None:
+        """Look for changes while they are needed. See `Watchers`."""
+        known: object = None
+        unneeded = 0
+        try:
+            while unneeded < _LINGER:
+                time.sleep(QUIET)
+                unneeded = 0 if watchers.is_needed else unneeded + 1
+                if not unneeded and (found := self._version()) != known:
+                    known = found
+                    watchers.tell()
+        finally:
+            _close_one(_NOTICING, id(self))
+
+    def _version(self) -> object:
+        """Return a value that differs after each change, and after a failure. No row is read.
+
+        SQLite's `data_version` differs after a commit by any other connection, so this is a connection of its own. It
+        is in no transaction. If it was opened again, or the file was replaced, that counts as a change.
+        """
+        with _LOCK:
+            connection = _NOTICING.get(id(self))
+            try:
+                inode = self._target.stat().st_ino
+                if connection is None:
+                    connection = _NOTICING[id(self)] = _connect(self._target, "ro")
+                return inode, connection, _pragma(connection, "data_version")
+            except (sqlite3.Error, OSError):
+                _close_one(_NOTICING, id(self))
+                return None
 
     def _transact(
         self,

@@ -7,7 +7,8 @@ import json
 import os
 import secrets
 import sqlite3
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Self
 
@@ -71,6 +72,14 @@ class SqliteStore:
     def close(self) -> None:
         """Close the file. A later call opens it again."""
         self._file.close()
+
+    def watch(self, on_change: Callable[[], object]) -> AbstractContextManager[None]:
+        """While the block runs, call a function within about 50 ms after any process changed the file.
+
+        The function is called in a thread, sometimes without a cause, and not at all if this process may not write to
+        the file's folder.
+        """
+        return self._file.watchers.watch(on_change)
 
     def create(
         self, loop_id: str, entries: Sequence[Entry], *, head: Head, metadata: Mapping[str, str] | None = None
