@@ -230,6 +230,7 @@ def test_a_turn_costs_the_same_at_round_10_and_at_round_150(tmp_path: Path) -> N
             lambda connection: connection.execute("SELECT place FROM events ORDER BY rowid").fetchall()
         )
     assert places == sorted(places)
+    turns = [[text for text in turn if text != "PRAGMA data_version"] for turn in turns]  # it comes every 50 ms
     (usual, count), *_ = Counter(tuple(map(_shape, turn)) for turn in turns[1:]).most_common()
     assert count >= len(turns) - 5  # but where the lease was renewed meanwhile
     writes = [text for turn in turns[1:] for text in turn if text.split()[0] in ("INSERT", "UPDATE", "DELETE")]

@@ -124,15 +124,15 @@ class HeldFile(SqliteFile):
         super().__init__(path, busy_timeout=5.0)
         self._part = part
 
-    def write(self, act: Any, *args: Any, **options: Any) -> Any:
+    def write(self, act: Any, **options: Any) -> Any:
         number = self._part.write()
 
         def held(connection: Connection) -> Any:
-            result = act(connection, *args, **options)
+            result = act(connection)
             self._part.stand(at="in a write", number=number)
             return result
 
-        return super().write(held)
+        return super().write(held, **options)
 
 
 def _run(context: ToolContext, name: str, what: str) -> str:

@@ -204,7 +204,7 @@ def test_a_role_that_may_not_add_the_column_is_told_who_can() -> None:
         )
         with PostgresStore(url.replace("owner:", f"{name}:")) as used:
             assert not used.is_migrated()
-            with pytest.raises(StoreError, match=r"no column `named`.* `toolloop migrate URL` as the role that owns"):
+            with pytest.raises(StoreError, match=r"lacks named, .* `toolloop migrate URL` as the role that owns"):
                 used.list()
         with PostgresStore(url) as other:
             other.migrate()

@@ -15,13 +15,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from attrs import evolve
 
 from tests.stores.support import HUMAN, READY, entries
 from toolloop.errors import Conflict, StoreError, UnreadableSnapshot
-from toolloop.stores import Head, SqliteStore
+from toolloop.stores import Head, PendingCall, SqliteStore
 from toolloop.stores.sqlite.file import _CONNECTIONS
 from toolloop.testing import check_store
 
+CALL = PendingCall(("c1",), ("pay",), "approval", ("approve",), "12ab")
 SUFFIXES = ("", "-shm", "-wal")
 
 
@@ -120,13 +122,18 @@ def test_each_statement_uses_an_index(store: SqliteStore) -> None:
     store.load("loop", after=1)
     store.list("runnable", before="7")
     store.list("runnable")
+    store.list_due(1.0)
+    store.mark_notified(store.list_unnotified())
     store.delete("loop")
     store._file.read(lambda db: db.set_trace_callback(None))
     statements = [text for text in said if text.split()[0] in ("SELECT", "UPDATE", "DELETE")]
     plans = store._file.read(
         lambda db: [row[3] for text in statements for row in db.execute(f"EXPLAIN QUERY PLAN {text}")]
     )
-    assert {plan for plan in plans if not plan.startswith(("SEARCH", "LIST SUBQUERY"))} == {"SCAN tokens"}
+    assert {plan for plan in plans if not plan.startswith(("SEARCH", "LIST SUBQUERY"))} == {
+        "SCAN tokens",
+        "SCAN loops USING INDEX loops_unnotified",  # which holds only what it returns
+    }
     assert "SEARCH loops USING COVERING INDEX loops_by_status (status=? AND rowid<?)" in plans  # so nothing is sorted
 
 
@@ -137,6 +144,19 @@ def steps(store: SqliteStore, act: Callable[[], object]) -> int:
     act()
     store._file.read(lambda db: db.set_progress_handler(None, 1))
     return done[0]
+
+
+def test_an_idle_poll_costs_the_same_beside_any_number_of_loops(store: SqliteStore) -> None:
+    """Loops that wait, with or without a deadline, all of them notified of; failed ones; and those that ended."""
+    heads = [HUMAN, evolve(HUMAN, deadline=None), Head("failed", retry_at=9e9), Head("failed"), Head("ended")]
+    costs = list[int]()
+    for loops in (10, 500):
+        for at in range(loops):
+            store.create(f"{loops}-{at}", [], head=evolve(heads[at % 5], pending=(CALL,) if at % 5 < 4 else ()))
+        store.mark_notified(store.list_unnotified())
+        assert (store.list_due(1.0), store.list_unnotified()) == (([], HUMAN.deadline), [])
+        costs.append(steps(store, lambda: store.list_due(1.0)) + steps(store, store.list_unnotified))
+    assert costs[0] == costs[1]
 
 
 def test_a_page_and_a_journal_cost_what_is_in_them(store: SqliteStore) -> None:

@@ -16,7 +16,7 @@ from tests.processes.programs import store_of
 from tests.stores.support import READY, entries
 from tests.stores.worker import PATIENCE, Worker
 from toolloop.stores import Head, SqliteStore
-from toolloop.stores.sqlite.file import _NOTICING
+from toolloop.stores.sqlite.file import _CONNECTIONS
 from toolloop.stores.watchers import QUIET, Watchers
 
 RUNNING = Head("running")
@@ -71,6 +71,7 @@ def test_another_process_is_noticed(path: Path, store: SqliteStore) -> None:
             "store.append('other', [Entry('b', '')], expected_rev=0)",
             "store.append('other', [], expected_rev=1, head=Head('ended'))",
             "store.acquire('other', 'me', until=3.0)",
+            "store.append('other', [Entry('c', '')], expected_rev=1, lease=store.lease('other'))",
             "store.delete('other')",
         ):
             other.ask(line)
@@ -81,27 +82,33 @@ def test_another_process_is_noticed(path: Path, store: SqliteStore) -> None:
         assert changes.stay_away()
 
 
-def test_own_writes_are_noticed_too(store: SqliteStore) -> None:
-    """Whoever watches may be another part of the same program."""
+def test_own_writes_are_noticed_but_for_the_steps_of_a_driver(store: SqliteStore) -> None:
+    """Whoever watches may be another part of the same program; but a driver need not hear what it does itself."""
     changes = Changes()
     with store.watch(changes):
         changes.settle()
         store.append("loop", entries("b"), expected_rev=1)
+        assert changes.come()
+        lease = store.renew(store.acquire("loop", "me", until=3.0), until=4.0)
+        store.append("loop", entries("c"), expected_rev=2, head=READY, lease=lease)
+        assert changes.stay_away()
+        store.release(lease)
         assert changes.come()
 
 
 def test_looking_reads_no_row_and_holds_no_transaction(path: Path, store: SqliteStore) -> None:
     """It asks for one number, so a checkpoint by somebody else gets through."""
     changes, said = Changes(), list[str]()
-    with store.watch(changes):
+    with store.watch(changes), SqliteStore(path) as other:
         changes.settle()
-        _NOTICING[id(store._file)].set_trace_callback(said.append)
-        store.append("loop", entries("b"), expected_rev=1)
+        store._file.read(lambda db: db.set_trace_callback(said.append))
+        said.clear()
+        other.append("loop", entries("b"), expected_rev=1)
         assert changes.come()
-        assert not _NOTICING[id(store._file)].in_transaction
         with closing(sqlite3.connect(path)) as shell:
             assert shell.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0
-    assert set(said) == {"PRAGMA data_version"}
+        store._file.read(lambda db: db.set_trace_callback(None))
+    assert {*said} - {"BEGIN", "COMMIT"} == {"PRAGMA data_version"}
 
 
 def test_one_thread_looks_for_all_who_watch(store: SqliteStore) -> None:
@@ -116,7 +123,6 @@ def test_one_thread_looks_for_all_who_watch(store: SqliteStore) -> None:
         (thread,) = {*own_threads()} - before
     thread.join(PATIENCE)
     assert not thread.is_alive()
-    assert id(store._file) not in _NOTICING
     with store.watch(again := Changes()):
         assert again.come()
 
@@ -180,7 +186,7 @@ def test_a_fork_ends_no_watch_and_the_child_has_its_own(path: Path, store: Sqlit
         child = os.fork()
         if not child:
             mine = Changes()
-            is_clean = not _NOTICING
+            is_clean = not _CONNECTIONS
             with store.watch(mine):
                 mine.settle()
                 store.append("loop", entries("child"), expected_rev=1)

@@ -408,7 +408,7 @@ def test_a_store_that_tells_of_changes_wakes_a_worker(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The worker would look again in an hour. An event stops it within a second all the same."""
-    monkeypatch.setattr(desk, "SLOW_POLL", 3600.0)
+    monkeypatch.setattr(desk, "POLL", 3600.0)
     place, stop, asleep = workplace(kind, "postgres", tmp_path), threading.Event(), threading.Event()
     run = Background(lambda: wait(kind, place.worker(notify=lambda _: asleep.set()).run(stop)))  # type: ignore[arg-type]
     place.create("first")

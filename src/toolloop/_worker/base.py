@@ -128,7 +128,7 @@ class WorkerBase(ABC, Generic[ProviderOrClient]):
         """Drive loops as they become due, until the worker stops; then wait for the jobs."""
         while not jobs.is_over():
             try:
-                agenda = yield self._blocking(self._desk.look, frozenset(jobs.busy))
+                agenda = yield self._blocking(self._desk.look_again, frozenset(jobs.busy))
             except Exception:  # noqa: BLE001 - a store may raise anything
                 LOG.exception("the store failed; the worker tries again")
                 agenda = Agenda()

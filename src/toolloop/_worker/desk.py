@@ -30,7 +30,7 @@ from toolloop.errors import (
 )
 from toolloop.inbox.items import InboxCall, notification_id
 from toolloop.machine.record.loop import Failed
-from toolloop.stores.optional import SLOW_POLL, now_at, tells_of_changes, watching
+from toolloop.stores.optional import due_loops, mark_notified, now_at, unnotified_loops, watching
 from toolloop.stores.process import standing, this_process
 from toolloop.stores.protocol import Head, Store, StoredLoop
 
@@ -38,8 +38,6 @@ LOG = logging.getLogger("toolloop.worker")
 POLL = 1.0  # seconds between two polls of the store, unless a loop is due earlier
 _REST = 1.0  # seconds for which a loop is left alone after it was driven, unless that changed it
 _SHARE = 10  # polls take at most this fraction (1/10) of the time
-_ALL = 2**62
-_STATUSES = ("runnable", "running", "needs_decision", "failed")
 _CLAIM = 60.0  # seconds after which a notification is repeated if it is unknown whether its worker lives
 
 
@@ -69,31 +67,47 @@ class Desk:
         self._max_attempts = max_attempts
         self._notifies = notifies
         self._id = uuid.uuid4().hex[:12]
+        self._rests_until = 0.0  # by `time.monotonic`
         self._resting: dict[object, float] = {}  # until when to leave a loop at a revision, or a call, alone
 
     def watching(self, on_change: Callable[[], object]) -> AbstractContextManager[object]:
         """While the block runs, let the store call a function when a loop may be due, if it supports that."""
         return watching(self._store, on_change)
 
+    def look_again(self, busy: Collection[str]) -> Agenda:
+        """Poll the store like `look`, after a rest if the last poll took long, for polls should not fill the time."""
+        time.sleep(max(0.0, self._rests_until - time.monotonic()))
+        return self.look(busy)
+
     def look(self, busy: Collection[str] = ()) -> Agenda:
         """Poll the store, and return the work to do. `busy`: the loops that this worker already drives."""
-        begun = time.monotonic()
-        rows, now = self._store.list(_STATUSES, limit=_ALL), self._clock()
+        begun, now = time.monotonic(), self._clock()
+        rows, later = due_loops(self._store, now)
         self._resting = {each: until for each, until in self._resting.copy().items() if until > now}
-        leases_at = now_at(self._store)
+        leases_at = now_at(self._store) if any(row.lease for row in rows) else 0.0
         moments = [(self._begins_at(row, leases_at), row) for row in rows if row.loop_id not in busy]
         due = sorted((row for at, row in moments if at <= now), key=lambda row: row.head.changed)
-        later = min((at for at, _ in moments if at > now), default=inf)
-        poll = SLOW_POLL if tells_of_changes(self._store) else POLL
-        seconds = min(max(poll, _SHARE * (time.monotonic() - begun)), later - now)
-        unnotified = tuple(
-            (row.loop_id, wait)
-            for row in (rows if self._notifies else ())
-            for call in row.pending
-            if call.expires_at is None or call.expires_at > now
-            if self._is_unnotified(row, wait := notification_id(row, call)) and wait not in self._resting
-        )
-        return Agenda(tuple(due), unnotified, seconds)
+        ends = [at for at, _ in moments if at > now] + ([] if later is None else [later])
+        unnotified = self._unnotified(now) if self._notifies else ()
+        end = time.monotonic()
+        self._rests_until = end + min(POLL, (_SHARE - 1) * (end - begun))
+        return Agenda(tuple(due), unnotified, min([POLL, *(at - now for at in ends)]))
+
+    def _unnotified(self, now: float) -> tuple[tuple[str, str], ...]:
+        """Return the calls without a notification. Mark the loops that have none, so that they are not read again."""
+        found, done = list[tuple[str, str]](), list[StoredLoop]()
+        for row in unnotified_loops(self._store):
+            waits = [(notification_id(row, call), call) for call in row.pending]
+            if all((row.head.notified or {}).get(wait) == "" for wait, _ in waits):
+                done.append(row)
+            found += [
+                (row.loop_id, wait)
+                for wait, call in waits
+                if call.expires_at is None or call.expires_at > now
+                if self._is_unnotified(row, wait) and wait not in self._resting
+            ]
+        mark_notified(self._store, done)
+        return tuple(found)
 
     def _begins_at(self, row: StoredLoop, leases_at: float) -> float:
         """Return when this worker is to drive a loop. `leases_at`: the time by the clock of the leases."""

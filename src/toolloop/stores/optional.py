@@ -6,19 +6,25 @@
 - `watch(on_change) -> AbstractContextManager`: while the block runs, calls `on_change` soon after a loop began to wait
   for a driver or a person, or ended, and after a decision or command of a person. The store may call it in any thread,
   without a cause, or not at all: callers also poll the store every second.
+- `list_due(now) -> tuple[list[StoredLoop], float | None]`: the loops whose `due_at` is at most `now`, and the least
+  `due_at` after that. Without it, a worker reads all loops that have not ended, at each poll.
+- `list_unnotified() -> list[StoredLoop]` and `mark_notified(loops)`, both or neither: the loops with waiting calls, but
+  for those that were marked and are still at that revision.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final
 
 from toolloop.stores.arguments import check_seconds
+from toolloop.stores.protocol import StoredLoop
 
 LEASE_SECONDS: Final = 60.0
-SLOW_POLL: Final = 5.0  # seconds between two polls of a store that reports changes
+_MAY_BE_DUE = ("runnable", "running", "stopping", "needs_decision", "failed")
+_ALL = 2**62
 _LEAST_LEASE: Final = 10.0  # a thread that checks every two seconds renews a lease three times before it expires
 
 
@@ -47,12 +53,31 @@ def now_at(store: Any) -> float:
     return clock()
 
 
-def tells_of_changes(store: Any) -> bool:
-    """Return whether a store reports changes, so that a slow poll is enough."""
-    return hasattr(store, "watch")
-
-
 def watching(store: Any, on_change: Callable[[], object]) -> AbstractContextManager[object]:
     """While the block runs, let a store call a function soon after a change, if it supports that."""
     watch: Callable[[Callable[[], object]], AbstractContextManager[object]] | None = getattr(store, "watch", None)
     return nullcontext() if watch is None else watch(on_change)
+
+
+def due_loops(store: Any, now: float) -> tuple[list[StoredLoop], float | None]:
+    """Return the loops whose `due_at` is not after `now`, and the next later `due_at`, or None."""
+    if hasattr(store, "list_due"):
+        found: tuple[list[StoredLoop], float | None] = store.list_due(now)
+        return found
+    moments = [(row.due_at, row) for row in store.list(_MAY_BE_DUE, limit=_ALL)]
+    due = [row for at, row in moments if at is not None and at <= now]
+    return due, min((at for at, _ in moments if at is not None and at > now), default=None)
+
+
+def unnotified_loops(store: Any) -> list[StoredLoop]:
+    """Return the loops with waiting calls, without those that the store knows to be marked."""
+    if hasattr(store, "list_unnotified"):
+        found: list[StoredLoop] = store.list_unnotified()
+        return found
+    return [row for row in store.list(_MAY_BE_DUE, limit=_ALL) if row.pending]
+
+
+def mark_notified(store: Any, loops: Sequence[StoredLoop]) -> None:
+    """Mark loops of whose waiting calls all notifications were sent, if the store supports that."""
+    if loops and hasattr(store, "mark_notified"):
+        store.mark_notified(loops)

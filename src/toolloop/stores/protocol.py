@@ -156,7 +156,7 @@ class StoredLoop:
         Use it only for a loop without a live driver. A lease on such a loop was left by a driver that is gone.
         """
         match self.status:
-            case "runnable" | "running":
+            case "runnable" | "running" | "stopping":
                 return 0.0
             case "needs_decision":
                 return self.deadline if self.lease is None else 0.0
@@ -191,7 +191,8 @@ class Store(Protocol):
     `first_id` is the id of the first event of a journal. It identifies the loop: a loop that was deleted and created
     again under the same id has another first event. Methods with this parameter then raise `LoopNotFound`.
 
-    A store may also have `lease_seconds`, `now()` and `watch()`: see `PostgresStore`.
+    A store may also have `lease_seconds`, `now()`, `watch()`, `list_due()`, and both `list_unnotified()` and
+    `mark_notified()`: see `PostgresStore`. Without `list_due()`, a worker reads all loops that have not ended.
     """
 
     def create(

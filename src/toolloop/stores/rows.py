@@ -18,6 +18,15 @@ COLUMNS = (
     "metadata, lease_owner, lease_token, lease_until, named"
 )
 
+# `StoredLoop.due_at`, for an index: processes of earlier versions keep it up to date, too.
+DUE_AT = (
+    "(CASE status WHEN 'runnable' THEN 0 WHEN 'running' THEN 0 WHEN 'stopping' THEN 0 WHEN 'failed' THEN retry_at "
+    "WHEN 'needs_decision' THEN CASE WHEN lease_token IS NULL THEN deadline ELSE 0 END END)"
+)
+# Whether calls may wait of which nobody was notified. `notified_rev` is the revision at which that was last untrue. An
+# earlier version leaves it as it is, and no event makes a call wait without a new revision.
+UNNOTIFIED = "pending <> '[]' AND coalesce(notified_rev, -1) <> rev"
+
 
 def stored_loop(row: Sequence[Any]) -> StoredLoop:
     """Return the loop of a row with these columns.

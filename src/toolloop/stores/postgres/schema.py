@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -10,6 +10,7 @@ from psycopg.errors import InsufficientPrivilege
 
 from toolloop.errors import StoreError, UnreadableSnapshot
 from toolloop.stores.postgres.connections import Connection, rows_of
+from toolloop.stores.rows import DUE_AT
 
 _FORMAT: Final = "toolloop store, format 1"  # the comment of the table `loops`
 _SCHEMA = f"""
@@ -29,8 +30,7 @@ CREATE TABLE toolloop.loops (
     metadata text NOT NULL,
     lease_owner text,
     lease_token bigint,
-    lease_until double precision,
-    named text
+    lease_until double precision
 ) WITH (fillfactor = 80); -- room for the next version of a row on its page, so that an update leaves the indexes alone
 CREATE INDEX loops_by_status ON toolloop.loops (status);
 CREATE INDEX loops_by_metadata ON toolloop.loops USING gin ((metadata::jsonb) jsonb_path_ops);
@@ -49,42 +49,53 @@ CREATE TABLE toolloop.secrets (is_only boolean PRIMARY KEY DEFAULT true CHECK (i
 COMMENT ON TABLE toolloop.loops IS '{_FORMAT}';
 """
 
+# What the tables of earlier versions may lack. Their processes can go on: each of their statements names its columns.
+_ADDED: Final = {
+    "named": "ALTER TABLE toolloop.loops ADD COLUMN named text",
+    "notified_rev": "ALTER TABLE toolloop.loops ADD COLUMN notified_rev bigint",
+    "loops_by_due": f"CREATE INDEX loops_by_due ON toolloop.loops ({DUE_AT}) WHERE {DUE_AT} IS NOT NULL",
+    # Not by `notified_rev <> rev`: an index that names `rev` would have every append rewrite all indexes of the row.
+    "loops_waiting": "CREATE INDEX loops_waiting ON toolloop.loops (number) WHERE pending <> '[]'",
+}
+
 
 def set_up(db: Connection) -> None:
-    """Check the database, and create the tables, or the column that those of an earlier version lack."""
+    """Check the database, and create the tables, or what those of an earlier version lack."""
     query = "SELECT current_setting('server_encoding'), current_setting('synchronous_commit')"
     encoding, commit = rows_of(db, query)[0]
     if encoding != "UTF8":
         raise StoreError(f"the encoding of the database is {encoding}: create it with ENCODING 'UTF8'")
     if commit == "off":  # otherwise a crash of the server may lose stored events, and a call may run twice
         db.execute("SET synchronous_commit = on")
-    found, has_named = _find_tables(db)
+    found, lacking = _find_tables(db)
     if found is None:
         with _alone(db):  # one process creates them
-            found, has_named = _find_tables(db)
+            found, lacking = _find_tables(db)
             if found is None:
                 if not rows_of(db, "SELECT 1 FROM pg_namespace WHERE nspname = 'toolloop'"):
                     db.execute("CREATE SCHEMA toolloop")
-                db.execute(_SCHEMA)
-                found, has_named = _FORMAT, True
+                db.execute("; ".join([_SCHEMA, *_ADDED.values()]).encode())
+                found, lacking = _FORMAT, ()
     if found != _FORMAT:
         raise UnreadableSnapshot(
             f"the schema toolloop holds {found!r}, but this version of toolloop reads {_FORMAT!r}. Nothing was "
             "changed. Use the version of toolloop that wrote it, or a newer one"
         )
-    if not has_named:
-        _add_named(db)
+    if lacking:
+        _upgrade(db)
 
 
-def _add_named(db: Connection) -> None:
-    # Processes of the earlier version can go on: each of their statements names its columns.
+def _upgrade(db: Connection) -> None:
+    lacking: Sequence[str] = ()
     try:
         with _alone(db):
-            db.execute("ALTER TABLE toolloop.loops ADD COLUMN IF NOT EXISTS named text")
+            _, lacking = _find_tables(db)  # another process may have been faster
+            for name in lacking:
+                db.execute(_ADDED[name].encode())
     except InsufficientPrivilege as error:
         raise StoreError(
-            "the table toolloop.loops is of an earlier version: it has no column `named`, and this role may not add "
-            "it. Run `toolloop migrate URL` as the role that owns the table"
+            f"the table toolloop.loops is of an earlier version: it lacks {', '.join(lacking)}, and this role may not "
+            "add that. Run `toolloop migrate URL` as the role that owns the table"
         ) from error
 
 
@@ -97,17 +108,18 @@ def _alone(db: Connection) -> Generator[None]:
 
 
 def is_current(db: Connection) -> bool:
-    """Return whether the tables exist, with all columns."""
-    found, has_named = _find_tables(db)
-    return found is not None and has_named
+    """Return whether the tables exist, with all that this version needs."""
+    found, lacking = _find_tables(db)
+    return found is not None and not lacking
 
 
-def _find_tables(db: Connection) -> tuple[str | None, bool]:
-    """Return the format of the tables, or None if there are none, and whether `loops` has the column `named`."""
+def _find_tables(db: Connection) -> tuple[str | None, Sequence[str]]:
+    """Return the format of the tables, or None if there are none, and the names in `_ADDED` that they lack."""
     # This reads the catalogue, because `to_regclass` may return a cached answer from before the transaction.
     query = """SELECT coalesce(obj_description(c.oid, 'pg_class'), 'another table'),
-        EXISTS (SELECT FROM pg_attribute WHERE attrelid = c.oid AND attname = 'named' AND NOT attisdropped)
+        ARRAY(SELECT attname::text FROM pg_attribute WHERE attrelid = c.oid AND NOT attisdropped
+            UNION ALL SELECT i.relname::text FROM pg_index JOIN pg_class i ON i.oid = indexrelid WHERE indrelid = c.oid)
         FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-        WHERE nspname = 'toolloop' AND relname = 'loops'"""
+        WHERE n.nspname = 'toolloop' AND c.relname = 'loops'"""
     rows = rows_of(db, query)
-    return (str(rows[0][0]), bool(rows[0][1])) if rows else (None, False)
+    return (str(rows[0][0]), [name for name in _ADDED if name not in rows[0][1]]) if rows else (None, ())

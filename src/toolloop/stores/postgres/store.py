@@ -19,7 +19,7 @@ from toolloop.stores.optional import LEASE_SECONDS, check_lease_seconds
 from toolloop.stores.postgres.connections import CHANNEL, Connection, Connections, rows_of
 from toolloop.stores.postgres.schema import is_current, set_up
 from toolloop.stores.protocol import Entry, Head, Lease, StoredJournal, StoredLoop
-from toolloop.stores.rows import COLUMNS, added, head_columns, stored_loop
+from toolloop.stores.rows import COLUMNS, DUE_AT, UNNOTIFIED, added, head_columns, stored_loop
 
 # Adds the events of an append. It follows `changed`: the loop's row, with the revision `before`.
 _ADD = """added AS (
@@ -237,6 +237,28 @@ class PostgresStore:
         return self._db.run(
             lambda db: [stored_loop(row) for row in rows_of(db, query, *guards.values(), limit)], again=True
         )
+
+    def list_due(self, now: float) -> tuple[builtins.list[StoredLoop], float | None]:
+        """Return the loops whose `due_at` is not after `now`, and the next later `due_at`, or None."""
+        due = f"SELECT {COLUMNS} FROM toolloop.loops WHERE {DUE_AT} <= %s"  # noqa: S608 - no text of a caller
+        later = f"SELECT min({DUE_AT}) FROM toolloop.loops WHERE {DUE_AT} > %s"  # noqa: S608 - likewise
+
+        def act(db: Connection) -> tuple[builtins.list[StoredLoop], float | None]:
+            return [stored_loop(row) for row in rows_of(db, due, now)], rows_of(db, later, now)[0][0]
+
+        return self._db.run(act, again=True)
+
+    def list_unnotified(self) -> builtins.list[StoredLoop]:
+        """Return the loops with waiting calls, but for those that were marked at this revision."""
+        query = f"SELECT {COLUMNS} FROM toolloop.loops WHERE {UNNOTIFIED}"  # noqa: S608 - likewise
+        return self._db.run(lambda db: [stored_loop(row) for row in rows_of(db, query)], again=True)
+
+    def mark_notified(self, loops: Sequence[StoredLoop]) -> None:
+        """Mark loops, at their revision: notifications of all their waiting calls were sent."""
+        query = """UPDATE toolloop.loops SET notified_rev = mark.rev
+            FROM unnest(%s::bigint[], %s::bigint[]) AS mark (number, rev) WHERE loops.number = mark.number"""
+        numbers, revs = [int(loop.cursor) for loop in loops], [loop.rev for loop in loops]
+        self._db.run(lambda db: db.execute(query.encode(), (numbers, revs)), again=True)
 
     def delete(self, loop_id: str) -> None:
         """See `Store.delete`."""

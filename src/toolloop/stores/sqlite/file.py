@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 from weakref import finalize
 
 from toolloop.errors import StoreError, UnreadableSnapshot
+from toolloop.stores.rows import DUE_AT, UNNOTIFIED
 from toolloop.stores.watchers import QUIET, Watchers
 
 T = TypeVar("T")
@@ -41,8 +42,7 @@ _SCHEMA = (
         metadata TEXT NOT NULL,
         lease_owner TEXT,
         lease_token INTEGER,
-        lease_until REAL,
-        named TEXT
+        lease_until REAL
     )""",
     "CREATE INDEX loops_by_status ON loops (status)",
     # `place` is loops.number times 2^32, plus the number of the event in its journal, counted from 1: the table itself
@@ -61,6 +61,13 @@ _SCHEMA = (
     f"PRAGMA application_id = {APPLICATION_ID}",
     f"PRAGMA user_version = {FILE_FORMAT}",
 )
+# What the files of earlier versions may lack. Their processes can go on: each of their statements names its columns.
+_ADDED = {
+    "named": "ALTER TABLE loops ADD COLUMN named TEXT",
+    "notified_rev": "ALTER TABLE loops ADD COLUMN notified_rev INTEGER",
+    "loops_by_due": f"CREATE INDEX loops_by_due ON loops ({DUE_AT}) WHERE {DUE_AT} IS NOT NULL",
+    "loops_unnotified": f"CREATE INDEX loops_unnotified ON loops (number) WHERE {UNNOTIFIED}",
+}
 _FULL = 2  # of PRAGMA synchronous
 _LINGER = 20  # looks for changes that nobody needs, so that a driver's next turn finds the thread and its connection
 _PAGE_SIZE = 8192  # with SQLite's default of 4096, events of about 1 KB leave an eighth of the file unused
@@ -81,19 +88,11 @@ _PROBLEMS = {
 _LOCK = threading.RLock()
 # The open connection of each store, by the id of the store.
 _CONNECTIONS: dict[int, sqlite3.Connection] = {}
-# Likewise the connection that notices changes, which is closed first: only the other one can remove the log.
-_NOTICING: dict[int, sqlite3.Connection] = {}
 
 
 def _close(store: int) -> None:
     with _LOCK:
-        for connections in (_NOTICING, _CONNECTIONS):
-            _close_one(connections, store)
-
-
-def _close_one(connections: dict[int, sqlite3.Connection], store: int) -> None:
-    with _LOCK:
-        connection = connections.pop(store, None)
+        connection = _CONNECTIONS.pop(store, None)
         if connection is not None:
             connection.close()
 
@@ -105,7 +104,7 @@ def _before_fork() -> None:
     open the file again when they next use it.
     """
     _LOCK.acquire()
-    for store in (*_CONNECTIONS, *_NOTICING):
+    for store in tuple(_CONNECTIONS):
         _close(store)
 
 
@@ -131,6 +130,8 @@ class SqliteFile:
         """
         self.path = path
         self.watchers: Watchers = Watchers(self._look)
+        self._inode: int | None = None  # of the file that is watched
+        self._own = 0  # changes by this process after which the functions that watch are called
         self._busy_timeout = busy_timeout
         finalize(self, _close, id(self))
 
@@ -143,14 +144,20 @@ class SqliteFile:
         """The path with links resolved, because SQLite puts its log next to the real file."""
         return Path(os.path.realpath(self.path))
 
-    def write(self, act: Callable[[sqlite3.Connection], T]) -> T:
+    def write(self, act: Callable[[sqlite3.Connection], T], *, tells: bool = True) -> T:
         """Run a function in a transaction that writes.
+
+        Args:
+            act: the function.
+            tells: whether functions that watch in this process are called. Other processes notice every change.
 
         Raises:
             StoreError: SQLite failed, or the file stayed locked. Nothing was stored.
 
         """
-        return self._transact("BEGIN IMMEDIATE", self._connected, act)
+        result = self._transact("BEGIN IMMEDIATE", self._connected, act)
+        self._own += tells
+        return result
 
     def read(self, act: Callable[[sqlite3.Connection], T]) -> T:
         """Run a function in a transaction that only reads.
@@ -165,32 +172,30 @@ class SqliteFile:
         """Look for changes while they are needed. See `Watchers`."""
         known: object = None
         unneeded = 0
-        try:
-            while unneeded < _LINGER:
-                time.sleep(QUIET)
-                unneeded = 0 if watchers.is_needed else unneeded + 1
-                if not unneeded and (found := self._version()) != known:
-                    known = found
-                    watchers.tell()
-        finally:
-            _close_one(_NOTICING, id(self))
+        while unneeded < _LINGER:
+            unneeded = 0 if watchers.is_needed else unneeded + 1
+            if not unneeded and (found := self._version()) != known:
+                known = found
+                watchers.tell()
+            time.sleep(QUIET)
 
     def _version(self) -> object:
-        """Return a value that differs after each change, and after a failure. No row is read.
+        """Return a value that differs after each change, or None while the file cannot be opened. No row is read.
 
-        SQLite's `data_version` differs after a commit by any other connection, so this is a connection of its own. It
-        is in no transaction. If it was opened again, or the file was replaced, that counts as a change.
+        SQLite's `data_version` differs after a commit by any other connection. A connection that was opened again counts
+        as a change, and so does a file that replaced the earlier one, which is then closed.
         """
-        with _LOCK:
-            connection = _NOTICING.get(id(self))
-            try:
+        try:
+            with _LOCK:
                 inode = self._target.stat().st_ino
-                if connection is None:
-                    connection = _NOTICING[id(self)] = _connect(self._target, "ro")
-                return inode, connection, _pragma(connection, "data_version")
-            except (sqlite3.Error, OSError):
-                _close_one(_NOTICING, id(self))
-                return None
+                if self._inode not in (None, inode):
+                    self.close()
+                self._inode = inode
+                with self._connected() as connection:
+                    return inode, connection, _pragma(connection, "data_version"), self._own
+        except (sqlite3.Error, StoreError, OSError):
+            self.close()
+            return None
 
     def _transact(
         self,
@@ -283,13 +288,13 @@ def _set_up(connection: sqlite3.Connection, path: Path) -> None:
         with connection:
             connection.execute("BEGIN IMMEDIATE")
             if _is_new(connection, path):  # another process may have been faster
-                for statement in _SCHEMA:
+                for statement in (*_SCHEMA, *_ADDED.values()):
                     connection.execute(statement)
-    elif not _has_named(connection):
+    elif _lacking(connection):
         with connection:
             connection.execute("BEGIN IMMEDIATE")
-            if not _has_named(connection):  # likewise
-                connection.execute("ALTER TABLE loops ADD COLUMN named TEXT")
+            for statement in _lacking(connection):  # likewise
+                connection.execute(statement)
 
 
 @contextmanager
@@ -312,7 +317,7 @@ def _read_only(path: Path) -> Generator[sqlite3.Connection]:
                 raise StoreError(  # noqa: TRY301 - a writer may be creating the store, as with any failure here
                     f"{path} is empty, and this process may not write to the file or its folder"
                 )
-            if not _has_named(connection):
+            if _ADDED["named"] in _lacking(connection):
                 connection.execute("PRAGMA temp_store = MEMORY")
                 connection.execute("CREATE TEMP VIEW loops AS SELECT *, NULL AS named FROM main.loops")
             yield connection
@@ -370,10 +375,11 @@ def _is_new(connection: sqlite3.Connection, path: Path) -> bool:
     return False
 
 
-def _has_named(connection: sqlite3.Connection) -> bool:
-    """Return whether `loops` has the column `named`. A store of an earlier version does not have it."""
-    found = connection.execute("SELECT 1 FROM pragma_table_info('loops') WHERE name = 'named'")
-    return found.fetchone() is not None
+def _lacking(connection: sqlite3.Connection) -> list[str]:
+    """Return the statements that add what a file of an earlier version lacks."""
+    found = connection.execute("SELECT name FROM pragma_table_info('loops') UNION SELECT name FROM sqlite_master")
+    names = {name for (name,) in found}
+    return [statement for name, statement in _ADDED.items() if name not in names]
 
 
 def _pragma(connection: sqlite3.Connection, text: str) -> Any:

@@ -19,7 +19,7 @@ from toolloop.stores import arguments, checks, store_errors
 from toolloop.stores.digests import chain, first_digest, next_digest
 from toolloop.stores.optional import LEASE_SECONDS, check_lease_seconds
 from toolloop.stores.protocol import Entry, Head, Lease, StoredJournal, StoredLoop
-from toolloop.stores.rows import COLUMNS, added, head_columns, is_current, stored_loop
+from toolloop.stores.rows import COLUMNS, DUE_AT, UNNOTIFIED, added, head_columns, is_current, stored_loop
 from toolloop.stores.sqlite.file import SqliteFile
 
 _LAST = 0xFFFFFFFF  # number of an event
@@ -76,8 +76,8 @@ class SqliteStore:
     def watch(self, on_change: Callable[[], object]) -> AbstractContextManager[None]:
         """While the block runs, call a function within about 50 ms after any process changed the file.
 
-        The function is called in a thread, sometimes without a cause, and not at all if this process may not write to
-        the file's folder.
+        Of what this store object writes, it is not called for leases and the steps of a driver. The function is called
+        in a thread, sometimes without a cause, and not at all if this process may not write to the file.
         """
         return self._file.watchers.watch(on_change)
 
@@ -125,13 +125,14 @@ class SqliteStore:
             _add(db, number, loop.rev, new, digests)
             rev, last = loop.rev + len(new), digests[-1]
             columns: dict[str, Any] = {"rev": rev, "digest": last, **({} if head is None else head_columns(head))}
-            if columns.get("status") == loop.status:
-                del columns["status"]  # so that SQLite does not update its index
+            for name in ("status", "deadline", "retry_at"):
+                if name in columns and columns[name] == getattr(loop.head, name):
+                    del columns[name]  # so that SQLite does not update its indexes
             changes = ", ".join(f"{name} = ?" for name in columns)
             db.execute(f"UPDATE loops SET {changes} WHERE number = ?", (*columns.values(), number))  # noqa: S608 - likewise
             return rev
 
-        return self._file.write(act)
+        return self._file.write(act, tells=lease is None)  # of the steps of a driver, when it returns the lease
 
     def load(self, loop_id: str, *, after: int = 0, first_id: str | None = None) -> StoredJournal:
         """See `Store.load`."""
@@ -190,6 +191,28 @@ class SqliteStore:
         query = f"SELECT {COLUMNS} FROM loops WHERE number IN ({numbers}) ORDER BY number DESC"  # noqa: S608 - likewise
         return self._file.read(lambda db: [stored_loop(row) for row in db.execute(query, (*values, limit))])
 
+    def list_due(self, now: float) -> tuple[builtins.list[StoredLoop], float | None]:
+        """Return the loops whose `due_at` is not after `now`, and the next later `due_at`, or None."""
+        due = f"SELECT {COLUMNS} FROM loops WHERE {DUE_AT} <= ?"  # noqa: S608 - no text of a caller
+        later = f"SELECT {DUE_AT} FROM loops WHERE {DUE_AT} > ? ORDER BY {DUE_AT} LIMIT 1"  # noqa: S608 - likewise
+
+        def act(db: sqlite3.Connection) -> tuple[builtins.list[StoredLoop], float | None]:
+            found = [stored_loop(row) for row in db.execute(due, (now,))]
+            return found, next((float(at) for (at,) in db.execute(later, (now,))), None)
+
+        return self._file.read(act)
+
+    def list_unnotified(self) -> builtins.list[StoredLoop]:
+        """Return the loops with waiting calls, but for those that were marked at this revision."""
+        query = f"SELECT {COLUMNS} FROM loops WHERE {UNNOTIFIED}"  # noqa: S608 - likewise
+        return self._file.read(lambda db: [stored_loop(row) for row in db.execute(query)])
+
+    def mark_notified(self, loops: Sequence[StoredLoop]) -> None:
+        """Mark loops, at their revision: notifications of all their waiting calls were sent."""
+        marks = [(loop.rev, int(loop.cursor)) for loop in loops]
+        query = "UPDATE loops SET notified_rev = ? WHERE number = ?"
+        self._file.write(lambda db: db.executemany(query, marks), tells=False)
+
     def delete(self, loop_id: str) -> None:
         """See `Store.delete`."""
         arguments.check_text("loop_id", loop_id)
@@ -225,7 +248,7 @@ class SqliteStore:
             _set_lease(db, number, lease)
             return lease
 
-        return self._file.write(act)
+        return self._file.write(act, tells=False)
 
     def renew(self, lease: Lease, *, until: float) -> Lease:
         """See `Store.renew`."""
@@ -240,7 +263,7 @@ class SqliteStore:
             _set_lease(db, number, renewed)
             return renewed
 
-        return self._file.write(act)
+        return self._file.write(act, tells=False)
 
     def release(self, lease: Lease) -> None:
         """See `Store.release`."""

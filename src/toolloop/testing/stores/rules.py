@@ -26,6 +26,7 @@ from toolloop.testing.stores.checks import (
     with_loop,
 )
 from toolloop.testing.stores.lease_rules import LEASE_RULES
+from toolloop.testing.stores.optional_rules import OPTIONAL_RULES
 
 # Texts that are easily confused with other texts, or with other values.
 _TEXTS = (*"aA0%\u00e4\U0001f600", "a ", " a", "\ta\n", "a\u0308", "00", "7.0", "null", "../a", "'--")
@@ -375,6 +376,7 @@ _RULES = (
     a_missing_loop_is_named,
     unusual_texts_stay_as_they_are,
     *LEASE_RULES,
+    *OPTIONAL_RULES,
     bad_arguments_are_refused,
 )
 
