@@ -178,6 +178,8 @@ def assemble(parts: LoopParts, driver_class: type[Driver]) -> Assembly:
         lease.in_use = engine.has_runs
     late = partial(_store_late_ends, journal, lease)
     driver, commands = driver_class(engine, late), Commands(runtimes, journal.now)
+    if lease is not None:
+        lease.on_change = driver.notifier.notify
     issuer = CommandIssuer(commands, journal, driver, engine.woken)
     return Assembly(parts, journal, lease, runtimes, requests, engine, commands, issuer, driver, late)
 

@@ -8,6 +8,10 @@ The owner of a lease is a handle in a process. A lease ends in one of these ways
 - it expires, if it is unknown whether its owner is alive. A live owner on this machine never loses it by time.
 
 While a process holds leases, one of its threads renews them, and gives back those that could not be given back at once.
+
+While a handle holds its lease, it watches its store. If another program has stored a decision, a command or a takeover,
+the thread of the watch reads it into the journal and notifies the driver. So a running tool notices a stop, even if the
+driver itself is inside that tool. The thread that renews leases looks, too, for stores that do not report changes.
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ import time
 import uuid
 import weakref
 from collections.abc import Callable, Coroutine, Generator
+from contextlib import AbstractContextManager, suppress
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -27,7 +32,7 @@ from toolloop._journal.journal import LOG
 from toolloop._journal.shared_journal import SharedJournal
 from toolloop._journal.store_access import safely
 from toolloop.errors import Conflict, LoopNotFound, StoreError, ToolLoopError
-from toolloop.stores.optional import lease_seconds, now_at
+from toolloop.stores.optional import lease_seconds, now_at, watching
 from toolloop.stores.process import describe_owner, standing, this_process
 from toolloop.stores.protocol import Lease, Store
 
@@ -52,12 +57,15 @@ class DriverLease:
 
     Attributes:
         in_use: returns whether something else needs the lease, such as a running tool.
+        on_change: notifies the driver that others stored events, in any thread.
 
     """
 
     def __init__(self, journal: SharedJournal, *, take_over: bool = False) -> None:
         """Hold no lease yet. `take_over`: take it the first time even if a live driver holds it."""
         self.in_use: Callable[[], bool] = bool
+        self.on_change: Callable[[], object] = bool
+        self._watch: AbstractContextManager[object] | None = None
         self._journal = journal
         self._take_over = take_over
         self._name = uuid.uuid4().hex[:12]
@@ -174,6 +182,30 @@ class DriverLease:
             else:
                 self._plan_renewal()
 
+    def begin_watch(self) -> None:
+        """Watch the store, unless it is watched already."""
+        if self._watch is None:
+            watch = watching(self._journal.store, self.look)
+            watch.__enter__()
+            self._watch = watch
+
+    def end_watch(self) -> None:
+        """Stop watching the store."""
+        watch, self._watch = self._watch, None
+        if watch is not None:
+            watch.__exit__(None, None, None)
+
+    def look(self) -> None:
+        """Read the events that others stored, if there are any, and notify the driver. Failures are left to its calls.
+
+        The head is read first, without a lock: this thread must not hold up the driver while nothing has changed.
+        """
+        journal = self._journal
+        with suppress(Exception):  # whatever a store raises
+            row = safely(journal.loop_id, partial(journal.store.head, journal.loop_id))
+            if row.rev > journal.rev and self._lease is not None and journal.refresh():
+                self.on_change()
+
     def _now(self) -> float:
         """Return the time by the clock of the store."""
         return safely(self._journal.loop_id, partial(now_at, self._journal.store))
@@ -257,11 +289,14 @@ def _keep(lease: DriverLease) -> None:
         if not _KEEPER or not _KEEPER[0].is_alive():
             _KEEPER[:] = [threading.Thread(target=_renew_until_free, name="leases-of-toolloop", daemon=True)]
             _KEEPER[0].start()
+    lease.begin_watch()
 
 
 def _forget(owner: str) -> None:
     with _lock:
-        _LEASES.pop(owner, None)
+        lease = _LEASES.pop(owner, None)
+    if lease is not None:
+        lease.end_watch()
 
 
 def _renew_until_free() -> None:
@@ -272,6 +307,8 @@ def _renew_until_free() -> None:
                 _KEEPER.clear()
                 return
         renew_all()
+        for lease in tuple(_LEASES.values()):
+            lease.look()
 
 
 def _after_fork() -> None:
