@@ -6,6 +6,7 @@ import logging
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -13,9 +14,13 @@ import anyio
 
 from tests.processes.fork_server import Line, serve
 from tests.processes.programs import TOOLS, Worker as Part, model, store_of, warm_up
-from toolloop import AsyncWorker, LoopContext, Worker
+from toolloop import AsyncWorker, LoopContext, ToolContext, Worker, tool
+from toolloop._journal import lease
+from toolloop._worker import asynchronous, desk, sync
 from toolloop.inbox import InboxCall
 from toolloop.machine.values.jsontext import JSON
+from toolloop.stores.watchers import Watchers
+from toolloop.testing import AsyncScriptedProvider, ScriptedProvider, call, reply
 
 
 class Shared(Line):
@@ -72,7 +77,47 @@ def work(
     return "drained"
 
 
-PROGRAMS: dict[str, Callable[..., Any]] = {"work": work}
+def stand_by(line: Line, *, path: str, kind: str, poll: float, deaf: bool = False) -> None:
+    """Work, and say what reaches this process: a loop that waits, a call that was approved, a stop.
+
+    Args:
+        line: the line to the test.
+        path: the store.
+        kind: `sync`, or the event loop.
+        poll: seconds between two polls of any kind.
+        deaf: whether no watch tells of a change.
+
+    """
+    talk = Shared(line)
+    changed: list[tuple[Any, str, Any]] = [(each, "POLL", poll) for each in (desk, sync, asynchronous)]
+    changed.append((lease, "_LOOK_EVERY", poll))
+    if deaf:
+        changed.append((Watchers, "tell", lambda _: None))
+    for owner, name, value in changed:  # this process does nothing else
+        setattr(owner, name, value)
+
+    @tool(needs_approval=True)
+    def hold(context: ToolContext) -> str:
+        """Wait for a stop."""
+        talk.say(reached="decision")
+        while not context.cancelled:
+            time.sleep(0.005)
+        talk.say(reached="stop")
+        return ""
+
+    def answer(_request: Any) -> Any:
+        return reply(calls=[call("hold", {}, id="hold")])
+
+    provider: Any = ScriptedProvider(answer) if kind == "sync" else AsyncScriptedProvider(answer)
+    parts: dict[str, Any] = {"notify": lambda _: talk.say(reached="loop")}
+    worker = (Worker if kind == "sync" else AsyncWorker)(store_of(path), provider, [hold], **parts)
+    if isinstance(worker, Worker):
+        worker.run()
+    else:
+        anyio.run(worker.run, backend=kind)
+
+
+PROGRAMS: dict[str, Callable[..., Any]] = {"work": work, "stand_by": stand_by}
 
 if __name__ == "__main__":
     warm_up()

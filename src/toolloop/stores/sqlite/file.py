@@ -182,8 +182,8 @@ class SqliteFile:
     def _version(self) -> object:
         """Return a value that differs after each change, or None while the file cannot be opened. No row is read.
 
-        SQLite's `data_version` differs after a commit by any other connection. A connection that was opened again counts
-        as a change, and so does a file that replaced the earlier one, which is then closed.
+        SQLite's `data_version` differs after a commit by any other connection. A new connection counts as a change, and
+        so does a file that replaced the earlier one, which is then closed.
         """
         try:
             with _LOCK:
