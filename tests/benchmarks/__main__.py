@@ -20,7 +20,7 @@ from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 
-from tests.benchmarks import conversations, machine_turn, peers, rounds, stored, throughput, waiting
+from tests.benchmarks import conversations, deciding, machine_turn, peers, rounds, stored, throughput, waiting
 from tests.benchmarks.measure import ROOT
 from tests.benchmarks.report import Figure, table, targets
 from tests.benchmarks.server import serving
@@ -60,6 +60,7 @@ def sections(*, quick: bool) -> Iterator[str]:
         turned = conversations.measure(url, python, seconds=0.1 if quick else 0.5, counts=not quick, **extent)  # type: ignore[arg-type]  # a tuple and a number
         kept, row = stored.measure(folder, turns, 1000 if quick else 10_000)
         kept += waiting.measure(folder, *((1000, 50) if quick else (10_000, 500)))
+        kept += deciding.measure(folder, *((1000, 20, 2.0) if quick else (10_000, 100, 10.0)))
         yield targets([*turned.figures(), *kept, *_machine(2 if quick else 5), *_imports(5 if quick else 15)])
         yield from turned.tables()
         yield table(

@@ -47,7 +47,7 @@ class Figure:
 
 def targets(figures: Iterable[Figure]) -> str:
     """Return the table of all targets."""
-    note = "Imports and the listing are measured by the wall clock; all other times are CPU time."
+    note = "Imports, the listing and decisions are measured by the wall clock; all other times are CPU time."
     return table("Targets", ("what", "figure", "target", "verdict"), [each.row() for each in figures], note)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from tests.benchmarks import __main__ as program, peers, rounds, scenario
+from tests.benchmarks import __main__ as program, deciding, peers, rounds, scenario
 from tests.benchmarks.conversations import LABELS, Turns
 from tests.benchmarks.measure import cpu_per_turn, hold
 from tests.benchmarks.profile import TURNS as PROFILED, by_part, counts
@@ -209,3 +209,14 @@ def test_the_profile_tells_the_part_of_each_bytecode() -> None:
     assert sum(parts.values()) == pytest.approx(sum(found.values()) / PROFILED)
     assert parts["httpx2"] > parts["the benchmark: its tool, its loop"] > 0
     assert parts["toolloop: the machine"] == parts["the SDK"] == 0
+
+
+def test_a_decision_is_timed_to_the_start_of_its_tool(tmp_path: Path) -> None:
+    """In another process, which stands ready; the loops beside it are not driven."""
+    path = tmp_path / "loops.db"
+    with SqliteStore(path) as store:
+        loop_ids = deciding.fill(store, beside=3, decisions=2)
+        with deciding.worker(path, notifies=True) as started:
+            assert deciding.ask(started, "cpu") > 0
+            (taken,) = deciding.seconds_to_start(store, started, loop_ids)
+    assert taken > 0

@@ -187,12 +187,12 @@ class SqliteFile:
         """
         try:
             with _LOCK:
-                inode = self._target.stat().st_ino
+                inode = self.path.stat().st_ino
                 if self._inode not in (None, inode):
                     self.close()
                 self._inode = inode
-                with self._connected() as connection:
-                    return inode, connection, _pragma(connection, "data_version"), self._own
+                connection = _CONNECTIONS.get(id(self)) or _CONNECTIONS.setdefault(id(self), _open(self._target))
+                return inode, connection, _pragma(connection, "data_version"), self._own
         except (sqlite3.Error, StoreError, OSError):
             self.close()
             return None
