@@ -260,3 +260,8 @@ class ToolLoopHandle(HandleBase[Provider | SdkClient]):
             self._catch_up()
             if self.pending_turn is turn and not self._issuer.goes_on(turn):
                 return turn
+
+
+def leave_tools_behind(handle: ToolLoopHandle) -> None:
+    """Let a stop end a turn though a tool runs on: also a tool that runs alone gets a thread. For workers."""
+    handle._driver.leaves_tools = True  # noqa: SLF001 - of the class above
