@@ -31,6 +31,7 @@ from toolloop.machine.record.effects import CancelRequest, Conclude, EndTurn, Ju
 from toolloop.machine.record.loop import Failed, Judging, Loop, Ready, Requesting, Running, Waiting
 from toolloop.machine.record.state import State
 from toolloop.machine.rules.calls import startable
+from toolloop.machine.rules.saying import kept_texts
 from toolloop.machine.tree import outstanding, step
 from toolloop.machine.values.calls import Call, Outcome, Status
 from toolloop.machine.values.jsontext import decode, encode
@@ -162,20 +163,21 @@ def test_what_the_api_wants_beyond_pairing(world: World) -> None:
                 assert {block["type"] for block in blocks_of(message)} == {"tool_result"}
 
 
-@examples(20)
+@examples(25)
 @given(lives)
-def test_an_injected_message_is_never_lost(world: World) -> None:
-    """In a world without edits each joins once, or is queued; and the caller's order stays."""
-    world = World(world.rng, without=(ev.HistoryEdited, ev.HistoryTaken, ev.Stopped), loop_detection=None).live(60)
-    said = [
-        msg for event in world.journal if isinstance(event, (ev.Continued, ev.FollowedUp)) for msg in event.messages
-    ]
-    root = world.state.root
-    start = set(world.states[0].root.messages) | set(world.states[0].root.queued)
-    there = [message for message in (*root.messages, *root.queued) if message in set(said) - start]
+def test_what_a_person_says_is_never_lost_or_said_twice(world: World) -> None:
+    """In a world without edits it joins once, or is kept, or was withdrawn before; and the order stays."""
+    world = World(world.rng, without=(ev.HistoryEdited, ev.HistoryTaken), loop_detection=None).live(60)
+    root, first = world.state.root, world.states[0].root
+    start = set(first.messages) | set(first.queued)
+    gone = {event.id for event in world.journal if isinstance(event, ev.Withdrawn)}
+    events = [event for event in world.journal if isinstance(event, (ev.Continued, ev.FollowedUp, ev.Said))]
+    said = [text for each in events if not (isinstance(each, ev.Said) and each.id in gone) for text in each.messages]
+    there = [text for text in (*root.messages, *root.queued, *kept_texts(root)) if text in set(said) - start]
     assert sorted(there) == sorted(set(said) - start)
-    prompts = [message for message in there if '"system"' not in message]
-    assert prompts == [message for message in said if '"system"' not in message and message not in start]
+    prompts = [text for text in there if '"system"' not in text]
+    assert prompts == [text for text in said if '"system"' not in text and text not in start]
+    assert [each.id for each in events if isinstance(each, ev.Said)] == list(root.said)
 
 
 # --- usage, time, and what is kept -----------------------------------------------------------------------------------
@@ -211,7 +213,7 @@ def test_time_never_runs_backwards_and_a_turn_leaves_nothing_open(world: World) 
     """Nor do active seconds but with a user turn; a container and a round are kept only while a turn is open."""
     for before, event, after in steps(world):
         assert after.root.now >= before.root.now
-        assert after.root.active >= before.root.active or isinstance(event, ev.FollowedUp)
+        assert after.root.active >= before.root.active or isinstance(event, (ev.FollowedUp, ev.Said))
     for loop in all_loops(world):
         assert loop.container is None or loop.round or loop.unjoined
         has_round = isinstance(loop.phase, (Judging, Running)) or (

@@ -88,6 +88,8 @@ def test_what_the_caller_says_is_said_to_the_outermost_loop(kind: type[ev.Event]
         ev.Decided: m.decided(a=m.DENY),
         ev.Approved: ev.Approved(m.decided(a=m.DENY).decisions),
         ev.FollowedUp: ev.FollowedUp((m.user(),)),
+        ev.Said: ev.Said("1", (m.user(),)),
+        ev.Withdrawn: ev.Withdrawn("1"),
     }
     event = said.get(kind) or kind()
     for refused in (event, ev.HistoryEdited((Splice(0, 1, (m.user(),)),))):

@@ -134,8 +134,14 @@ class World(Drawing):
             ev.Changed: self._changed,
             ev.GrantRevoked: self.some_revocation,
             ev.FollowedUp: lambda: ev.FollowedUp(self.some_messages(), replace_last=self.edits() and self.chance(3)),
+            ev.Said: lambda: ev.Said(self.new("said"), self.some_messages(), by="ana"),
+            ev.Withdrawn: self._withdrawn,
             ev.Woken: self._woken,
         }
+
+    def _withdrawn(self) -> ev.Withdrawn:
+        kept = [each.id for each in self.state.root.kept]
+        return ev.Withdrawn(self.rng.choice(kept) if kept else "nothing", by="ana")
 
     def _failed(self) -> ev.RequestFailed:
         retryable = not self.path or not self.chance(3)
@@ -273,6 +279,10 @@ class World(Drawing):
             return self.make(ev.Stopped)
         if isinstance(root.phase, Stopping) and self.chance(2):
             return self.make(self.rng.choice((*TRANSITIONS[Stopping], ev.Changed)))
+        if root.kept and self.chance(4):
+            return self.make(ev.Withdrawn)
+        if isinstance(root.phase, (Ready, Requesting, Judging)) and self.chance(20):
+            return self.make(ev.Said)
         if ev.HistoryTaken not in self.without and self.chance(20):
             return self.make(ev.HistoryTaken)
         if self.busy() and not self.chance(15 if self.nested else 5):  # a tree needs its time to grow

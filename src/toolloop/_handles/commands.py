@@ -30,13 +30,13 @@ from toolloop._interface.message_edits import HistoryEdit, explained, landing, o
 from toolloop._requests.params import Secrets, check_params, split
 from toolloop.errors import IllegalCommand, InvalidHistory
 from toolloop.machine.machine import allowed
-from toolloop.machine.queries import everywhere, is_due, is_empty, running
+from toolloop.machine.queries import everywhere, is_due, is_empty, running, waiting
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.loop import Failed, Finished, Loop, Ready, Waiting
-from toolloop.machine.record.state import State
+from toolloop.machine.record.state import Path, State
 from toolloop.machine.refusals import injecting
 from toolloop.machine.tree import step
-from toolloop.machine.values.calls import Command, Continue, InjectMessages, Stop
+from toolloop.machine.values.calls import Call, Command, Continue, InjectMessages, Stop
 from toolloop.machine.values.jsontext import JSON, a_type, decode, encode, well_formed
 from toolloop.machine.values.splicing import spliced, splices_between
 from toolloop.tools.secrets import SecretKey, no_key
@@ -179,10 +179,30 @@ class Commands:
             raise refusal(loop, asked)
         event = ev.Continued(texts, by, **self._when(by))
         step(state, event)  # the machine's own errors come first
-        self._refuse(landing(loop, texts), loop, asked)
-        if _has_marks(texts):
-            self._refuse(outgoing(loop, list(loop.messages), texts), loop, asked)
+        self._refuse_injected(loop, texts, asked)
         return event
+
+    def say(self, state: State, texts: tuple[str, ...], said_id: str, by: str | None = None) -> ev.Said | None:
+        """Say something in any state. Return None if it was said already.
+
+        Raises:
+            IllegalCommand: the loop is nested too deep to run.
+            InvalidHistory: the API would refuse the messages at this point.
+
+        """
+        if said_id in state.root.said:
+            return None
+        event = ev.Said(said_id, texts, by, **self._when(by))
+        if isinstance(state.root.phase, (Failed, Finished)):
+            self._refuse_turn(state, event, texts, "say()")
+        else:
+            step(state, event)
+            self._refuse_injected(state.root, texts, "say()")
+        return event
+
+    def withdraw(self, _state: State, said_id: str, by: str | None = None) -> ev.Withdrawn:
+        """Take back what was said. The machine refuses it if that is not kept any more."""
+        return ev.Withdrawn(said_id, by, **self._when(by))
 
     def stop(
         self, state: State, reason: str | None = None, by: str | None = None, *, is_driven: bool = True
@@ -218,11 +238,10 @@ class Commands:
         if is_empty(state.root):
             self._refuse(texts, state.root, "follow_up()")
             return ev.Continued(texts, by, **self._when(by))
+        if calls := waiting(state):
+            raise _still_waits(state.root, calls)
         event = ev.FollowedUp(texts, replace_last, by, **self._when(by))
-        then = step(state, event).root
-        is_short = isinstance(state.root.phase, Finished) and not (replace_last or _has_marks(texts))
-        checked = landing(state.root, texts) if is_short else list(then.messages)
-        self._refuse(checked, state.root, "follow_up()")
+        self._refuse_turn(state, event, texts, "follow_up()", replace_last=replace_last)
         return event
 
     def extend(self, state: State, limits: Mapping[str, Any], by: str | None = None) -> ev.Changed:
@@ -304,6 +323,21 @@ class Commands:
             refuse_lost_pause(edited.root, asked=asked)
         return event
 
+    def _refuse_turn(
+        self, state: State, event: ev.Event, texts: tuple[str, ...], asked: str, *, replace_last: bool = False
+    ) -> None:
+        """Refuse an event that begins a user turn with messages that the API would refuse."""
+        then = step(state, event).root
+        is_short = isinstance(state.root.phase, Finished) and not (replace_last or _has_marks(texts))
+        checked = landing(state.root, texts) if is_short else list(then.messages)
+        self._refuse(checked, state.root, asked)
+
+    def _refuse_injected(self, loop: Loop, texts: tuple[str, ...], asked: str) -> None:
+        """Refuse messages that the API would refuse where they join."""
+        self._refuse(landing(loop, texts), loop, asked)
+        if _has_marks(texts):
+            self._refuse(outgoing(loop, list(loop.messages), texts), loop, asked)
+
     def _refuse(self, texts: Sequence[str], loop: Loop, asked: str) -> None:
         """Refuse messages that the API would refuse with the parameters of a loop."""
         try:
@@ -324,6 +358,19 @@ def refusal(loop: Loop, asked: str) -> IllegalCommand:
         state=_phase(loop),
         asked=asked,
         allowed=possible,
+    )
+
+
+def _still_waits(loop: Loop, calls: Sequence[tuple[Path, Call]]) -> IllegalCommand:
+    """Return the error for a follow-up while calls wait for a decision."""
+    names = ", ".join(f"{join_path((*path, call.id))!r} ({call.name})" for path, call in calls)
+    which = f"the call {names} waits" if len(calls) == 1 else f"the calls {names} wait"
+    return IllegalCommand(
+        f"follow_up() is not allowed while {which} for a decision. Decide first, for example with approve, deny or "
+        "answer, and continue the loop. Or use say(): it keeps the message and sends it with the results",
+        state=_phase(loop),
+        asked="follow_up()",
+        allowed=allowed(loop),
     )
 
 

@@ -17,12 +17,13 @@ from toolloop._handles.opening import Here, forked, loaded, new_loop, restored
 from toolloop._handles.turns import Driving, Turns
 from toolloop._interface.calls import pending_calls
 from toolloop._interface.config import DEFAULT_CONFIG, LoopConfig
-from toolloop._interface.decisions import name_of, said_texts, to_seconds
+from toolloop._interface.decisions import name_of, said_texts, said_turn, to_seconds
 from toolloop._interface.grants import Grants, standing_grants
 from toolloop._interface.loop_view import LoopView, view_of
 from toolloop._interface.results import ToolLoopResult, Turn, Yielded
 from toolloop._interface.shown import bound
 from toolloop._interface.standing import Standing
+from toolloop._journal.journal import said_id
 from toolloop._usage import IterationUsage, Usage
 from toolloop.errors import CallerError, Conflict
 from toolloop.machine.queries import LoopStatus, next_deadline, status_of
@@ -322,6 +323,38 @@ class HandleBase(Generic[ProviderOrClient]):
         texts = said_texts(messages, "the messages of follow_up()")
         said = partial(self._commands.follow_up, texts=texts, replace_last=replace_last, by=name_of(by))
         self._issuer.say("follow_up()", said)
+
+    def say(self, messages: str | Sequence[JSON], by: str | Person | None = None, key: str | None = None) -> str:
+        """Say something to the model, in any state. Return the id of what was said.
+
+        It begins the conversation, or a user turn after the end or after a failed request. In all other states it is
+        kept until the API allows it: while calls wait or run, it goes out with their results. It decides no call, and
+        a waiting `Yielded` stays valid: its command sends what is kept. `view()["kept"]` shows it.
+
+        Args:
+            messages: what is said; a string is one user message.
+            by: who says it, for the record.
+            key: makes a repetition harmless, such as a webhook that is sent twice. If something was said in this loop
+                with the same key, nothing changes, and the id is the same.
+
+        Raises:
+            IllegalCommand: the loop is nested too deep to run.
+            InvalidHistory: the API would refuse the messages at this point.
+
+        """
+        texts, name = said_turn(messages, "say()"), said_id(key)
+        said = partial(self._commands.say, texts=texts, said_id=name, by=name_of(by))
+        self._issuer.say("say()", said, firm=False)
+        return name
+
+    def withdraw(self, said: str, by: str | Person | None = None) -> None:
+        """Take back what was said and is still kept. `said`: its id, which `say` returned. `by`: who does it.
+
+        Raises:
+            IllegalCommand: it is in the conversation, was withdrawn before, or nothing with this id was said.
+
+        """
+        self._issuer.say("withdraw()", partial(self._commands.withdraw, said_id=said, by=name_of(by)), firm=False)
 
     def extend(
         self,

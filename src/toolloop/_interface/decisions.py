@@ -212,6 +212,14 @@ def said_texts(messages: Any, where: str) -> tuple[str, ...]:
     return to_texts(said, where=where)
 
 
+def said_turn(messages: Any, asked: str) -> tuple[str, ...]:
+    """Return the messages of a person as JSON texts: at least one. `asked`: the method, for errors."""
+    texts = said_texts(messages, f"the messages of {asked}")
+    if not texts:
+        raise ValueError(f"{asked} got no messages. Give at least one")
+    return texts
+
+
 def to_texts(
     messages: Iterable[Any], *, where: str = "messages", known: Collection[str] = frozenset()
 ) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TypedDict
 
 from toolloop._interface.calls import pending_calls
@@ -9,7 +10,7 @@ from toolloop._interface.heads import UsageView, accepted_decisions, names_along
 from toolloop._interface.results import text_of
 from toolloop._public import set_module
 from toolloop.machine.queries import children, status_of
-from toolloop.machine.record.loop import Failed, Finished, Loop, TooDeep, round_of
+from toolloop.machine.record.loop import Failed, Finished, Kept, Loop, TooDeep, round_of
 from toolloop.machine.record.state import Path, State
 from toolloop.machine.rules import limits
 from toolloop.machine.values.jsontext import JSON, decode
@@ -41,6 +42,16 @@ class PendingView(TypedDict):
     expires_at: str | None
     digest: str
     preview: str | None
+
+
+@set_module("toolloop.types")
+class KeptView(TypedDict):
+    """What a person said and can still withdraw: its `id`, the `messages`, `by` whom, and `at` (ISO 8601)."""
+
+    id: str
+    messages: list[JSON]
+    by: str | None
+    at: str
 
 
 class _OneView(TypedDict):
@@ -82,6 +93,7 @@ class LoopView(_OneView):
         left: what is left of each limit; None means no limit.
         children: the loops inside its calls, each with its `path`, the `name` of its tool, and its own children.
         pending: the waiting calls, including nested ones.
+        kept: what persons said, until it joins the conversation: oldest first.
 
     """
 
@@ -89,6 +101,7 @@ class LoopView(_OneView):
     status: str
     children: list[ChildView]
     pending: list[PendingView]
+    kept: list[KeptView]
 
 
 def view_of(state: State, *, error: str | None = None, key: SecretKey = no_key) -> LoopView:
@@ -110,6 +123,7 @@ def view_of(state: State, *, error: str | None = None, key: SecretKey = no_key) 
         **view,
         "children": _inside(state, ()),
         "pending": pending,
+        "kept": [_of_kept(each) for each in state.root.kept if each.id],
     }
 
 
@@ -135,6 +149,11 @@ def _inside(state: State, path: Path) -> list[ChildView]:
         {"path": [*below], "name": names[below[-1]], **_of_one(state, below), "children": _inside(state, below)}
         for below, _ in children(state, path, round_)
     ]
+
+
+def _of_kept(kept: Kept) -> KeptView:
+    at = datetime.fromtimestamp(kept.at, UTC).isoformat()
+    return {"id": kept.id, "messages": [decode(text) for text in kept.messages], "by": kept.by, "at": at}
 
 
 def _error(loop: Loop) -> str | None:

@@ -14,6 +14,7 @@ from toolloop.errors import IllegalCommand, InvalidHistory
 from toolloop.machine.record.loop import Finished, Judging, Loop, Requesting, Round, TooDeep
 from toolloop.machine.record.replies import ends_in_reply, ends_in_server_call, without_open_calls
 from toolloop.machine.rules.joining import result_block, stays_unjoined, user_message
+from toolloop.machine.rules.saying import kept_texts
 from toolloop.machine.values.calls import Result
 from toolloop.machine.values.chain import Chain
 from toolloop.machine.values.jsontext import JSON, decode
@@ -163,17 +164,17 @@ def outgoing(loop: Loop, closed: Sequence[str], injected: Sequence[str] = ()) ->
     Open calls count as answered. After the end of a loop, a user message is added.
     """
     if isinstance(loop.phase, Finished):
-        return [*closed, *(injected or (_ANY_USER,)), *loop.queued]
+        return [*closed, *kept_texts(loop), *(injected or (_ANY_USER,)), *loop.queued]
     if loop.round is not None:
         if isinstance(loop.phase, Judging) and not loop.round.calls:  # the reply ends the loop, or pauses it
             return [*closed, *without_open_calls(_with_reply(loop, loop.round)), _ANY_USER]
         return [
             *closed,
             *_with_results(loop, loop.round),
-            *(() if _takes_only_results(loop, loop.round) else (*loop.queued, *injected)),
+            *(() if _takes_only_results(loop, loop.round) else (*_next(loop), *injected)),
         ]
     if not loop.unjoined:
-        return [*closed, *injected]
+        return [*closed, *kept_texts(loop), *injected]
     # A paused reply is sent back unchanged. The checks accept it as the last message only if it ends in a server call.
     beside = list(loop.unjoined)
     while ends_in_reply(beside) and not ends_in_server_call(beside[-1]):
@@ -194,12 +195,17 @@ def refuse_unsendable(loop: Loop, tools: ToolRegistry, *, asked: str) -> None:
 def landing(loop: Loop, injected: Sequence[str]) -> list[str]:
     """Return injected messages after those that they will follow: enough for a check, however long the history is."""
     if isinstance(loop.phase, Finished):
-        return [*_last_round(loop.messages), *injected, *loop.queued]
+        return [*_last_round(loop.messages), *kept_texts(loop), *injected, *loop.queued]
     if loop.round is not None and not _takes_only_results(loop, loop.round):
-        return [*_with_results(loop, loop.round), *loop.queued, *injected]
+        return [*_with_results(loop, loop.round), *_next(loop), *injected]
     if loop.round is None and not loop.unjoined:
-        return [*_last_round(loop.messages), *loop.queued, *injected]
-    return [_ANY_USER, _ANY_REPLY, *loop.queued, *injected]  # they join after a reply that has not arrived yet
+        return [*_last_round(loop.messages), *_next(loop), *injected]
+    return [_ANY_USER, _ANY_REPLY, *_next(loop), *injected]  # they join after a reply that has not arrived yet
+
+
+def _next(loop: Loop) -> list[str]:
+    """Return the messages that join the history next."""
+    return [*loop.queued, *kept_texts(loop)]
 
 
 def _last_round(messages: Sequence[str]) -> list[str]:

@@ -36,6 +36,7 @@ from toolloop.machine.record.loop import round_of
 from toolloop.machine.record.state import State
 from toolloop.machine.rules.calls import LATEST
 from toolloop.machine.tree import step
+from toolloop.stores.arguments import check_text
 from toolloop.stores.protocol import Entry, Lease
 
 LOG = logging.getLogger("toolloop")
@@ -238,12 +239,28 @@ def new_id() -> str:
     return next(_ids())
 
 
+def said_id(key: str | None) -> str:
+    """Return an id for what a person says: a new one, or always the same one for a key.
+
+    Raises:
+        TypeError: the key is not a string.
+        ValueError: the key is empty.
+
+    """
+    if key is None:
+        return new_id()
+    check_text("key", key)
+    return f"key-{base64.urlsafe_b64encode(hashlib.sha256(key.encode()).digest()[:18]).decode()}"
+
+
 def id_of(event: ev.Event, before: State, after: State) -> str:
     """Return an id for an event.
 
     The end of a run always has the same id, so it is stored once, whichever process stores it. A later end of the same
-    run is another event, which changes nothing.
+    run is another event, which changes nothing. What a person says has its id already.
     """
+    if isinstance(event, ev.Said):
+        return event.id
     if not isinstance(event, ev.Ended) or not event.attempt or event.result is None:
         return new_id()
     if _round_at(before, event.path) is _round_at(after, event.path):

@@ -14,7 +14,7 @@ from toolloop.machine.record.state import State
 from toolloop.machine.tree import step
 
 # Other callers may record these without a conflict with a firm command.
-_STILL = (ev.Decided, ev.Ticked, ev.GrantRevoked, ev.Ended)
+_STILL = (ev.Decided, ev.Ticked, ev.GrantRevoked, ev.Ended, ev.Said, ev.Withdrawn)
 # Events that only a driver records.
 _DRIVING = (ev.Woken, ev.Opened, ev.Requested, ev.Replied, ev.RequestFailed, ev.Judged, ev.Started, ev.TurnEnded)
 

@@ -114,8 +114,8 @@ def _request_failed(_before: Loop, event: ev.RequestFailed, after: Loop) -> list
     return [*refused, *failed]
 
 
-def _continued(before: Loop, event: ev.Continued, after: Loop) -> list[WatchEvent]:
-    is_queued = len(after.queued) > len(before.queued)
+def _added(before: Loop, event: ev.Continued | ev.Said, after: Loop) -> list[WatchEvent]:
+    is_queued = len(after.queued) > len(before.queued) or len(after.kept) > len(before.kept)
     return [MessageHeld(after.iterations, len(event.messages))] if is_queued else []
 
 
@@ -184,7 +184,8 @@ _REPORTS: dict[type[ev.Event], Callable[[Loop, Any, Loop], list[WatchEvent]]] = 
     ev.Requested: _requested,
     ev.Replied: _replied,
     ev.RequestFailed: _request_failed,
-    ev.Continued: _continued,
+    ev.Continued: _added,
+    ev.Said: _added,
     ev.Judged: _judged,
     ev.Started: _repetition,
     ev.Opened: _repetition,

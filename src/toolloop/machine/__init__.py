@@ -45,10 +45,12 @@ from toolloop.machine.record.journal_events import (
     Replied as Replied,
     Requested as Requested,
     RequestFailed as RequestFailed,
+    Said as Said,
     Started as Started,
     Stopped as Stopped,
     Ticked as Ticked,
     TurnEnded as TurnEnded,
+    Withdrawn as Withdrawn,
     Woken as Woken,
 )
 from toolloop.machine.record.loop import (
@@ -56,6 +58,7 @@ from toolloop.machine.record.loop import (
     Failure as Failure,
     Finished as Finished,
     Judging as Judging,
+    Kept as Kept,
     Loop as Loop,
     Phase as Phase,
     Ready as Ready,

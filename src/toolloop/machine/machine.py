@@ -77,6 +77,7 @@ from toolloop.machine.rules.joining import close_round, end, last_user_turn
 from toolloop.machine.rules.judging import judge, refuse_strangers
 from toolloop.machine.rules.repetition import warn
 from toolloop.machine.rules.replying import action_in, conclude, detected, fail, stopped, stops_at, take_reply
+from toolloop.machine.rules.saying import keep, kept_texts, queue, withdraw
 from toolloop.machine.rules.thinking import mark_stale, same_prefix
 from toolloop.machine.rules.turns import proceed, spend, with_previews, with_round
 from toolloop.machine.values.calls import Status
@@ -193,7 +194,7 @@ def continue_loop(loop: Loop, event: ev.Continued) -> Loop:
     if isinstance(loop.phase, Failed) if event.messages else not isinstance(loop.phase, (Waiting, Failed)):
         raise not_allowed(loop, event, allowed(loop))
     if event.messages:
-        loop = loop._replace(queued=(*loop.queued, *event.messages))
+        loop = queue(loop, event.messages)
     if isinstance(loop.phase, Waiting):
         return proceed(clear_decided(loop))
     return proceed(loop) if isinstance(loop.phase, (Ready, Failed)) else loop
@@ -237,16 +238,25 @@ def follow_up(loop: Loop, event: ev.FollowedUp) -> Loop:
         loop = stopped(loop, None)
     kept = Chain(loop.messages[: last_user_turn(loop.messages)]) if event.replace_last else loop.messages
     return loop._replace(
-        messages=kept.extend((*event.messages, *loop.queued)),
+        messages=kept.extend((*kept_texts(loop), *event.messages, *loop.queued)),
         stale_thinking=min(loop.stale_thinking, len(kept)),
         compacted=() if event.replace_last else loop.compacted,
         phase=Ready(),
         queued=(),
+        kept=(),
         turn_iterations=0,
         pauses=0,
         active=0.0,
         repetition=Repetition(),
     )
+
+
+def say(loop: Loop, event: ev.Said) -> Loop:
+    """Keep what a person says until the API allows it. After an end or a failure, it begins a user turn."""
+    loop = keep(loop, event)
+    if isinstance(loop.phase, (Finished, Failed)):
+        return follow_up(loop, ev.FollowedUp(()))
+    return proceed(loop) if isinstance(loop.phase, Ready) else loop
 
 
 def change(loop: Loop, event: ev.Changed) -> Loop:
@@ -358,6 +368,8 @@ def _row(phase: type[Phase], rules: dict[type[ev.Event], Rule], *, is_open: bool
         ev.Ended: end_call,
         ev.Changed: change,
         ev.GrantRevoked: revoke,
+        ev.Said: say,
+        ev.Withdrawn: withdraw,
         ev.Woken: wake,
         ev.Ticked: let_time_pass,
     }
@@ -435,6 +447,7 @@ TRANSITIONS: dict[type[Phase], dict[type[ev.Event], Rule]] = {
         Finished,
         {
             ev.FollowedUp: Rule(follow_up, (Ready,)),
+            ev.Said: Rule(say, (Ready,)),
             ev.Changed: Rule(change, (Finished, Ready, Judging, Running)),
             ev.HistoryEdited: Rule(edit_history, (Finished,)),
         },
@@ -442,7 +455,11 @@ TRANSITIONS: dict[type[Phase], dict[type[ev.Event], Rule]] = {
     ),
     Failed: _row(
         Failed,
-        {ev.Continued: Rule(continue_loop, (Ready, Judging, Running)), ev.FollowedUp: Rule(follow_up, (Ready,))},
+        {
+            ev.Continued: Rule(continue_loop, (Ready, Judging, Running)),
+            ev.FollowedUp: Rule(follow_up, (Ready,)),
+            ev.Said: Rule(say, (Ready,)),
+        },
     ),
     TooDeep: {},
 }

@@ -19,6 +19,7 @@ _ASKED: dict[type[ev.Event], tuple[str, ...]] = {
     ev.HistoryEdited: ("an edit of the history",),
     ev.Changed: ("update_params()", "extend()"),
     ev.FollowedUp: ("follow_up()",),
+    ev.Said: ("say()",),
     ev.GrantRevoked: ("revoking a grant",),
 }
 

@@ -19,7 +19,7 @@ import attrs
 
 from toolloop.errors import ProtocolError, ToolLoopError, UnreadableSnapshot
 from toolloop.machine.record import journal_events as ev
-from toolloop.machine.record.loop import Loop, Phase, ResumePoint, Round, RoundCalls, round_of
+from toolloop.machine.record.loop import Kept, Loop, Phase, ResumePoint, Round, RoundCalls, round_of
 from toolloop.machine.record.replies import ParsedReply, read_reply
 from toolloop.machine.record.state import Path, State
 from toolloop.machine.values.calls import Call, DecisionRecord, GrantSpec, PolicyResult, Result, StandingGrant, Status
@@ -39,6 +39,7 @@ _JSON_FIELDS: dict[type, tuple[str, ...]] = {
     ev.Opened: ("messages",),
     ev.Continued: ("messages",),
     ev.FollowedUp: ("messages",),
+    ev.Said: ("messages",),
     ev.HistoryTaken: ("reply",),
     ev.Changed: ("params",),
     Splice: ("messages",),
@@ -46,6 +47,7 @@ _JSON_FIELDS: dict[type, tuple[str, ...]] = {
     ToolFacts: ("input_schema",),
     Loop: ("messages", "unjoined", "queued", "response"),
     ResumePoint: ("parted", "unjoined", "queued"),
+    Kept: ("messages",),
     Round: ("reply",),
     DecisionRecord: ("content",),
     Result: ("content", "mark", "after"),

@@ -261,6 +261,31 @@ class FollowedUp(Event):
 
 
 @frozen
+class Said(Event):
+    """A person said something: it begins a user turn, or is kept until the API allows it.
+
+    Attributes:
+        id: its id in this loop, which is also the id of this event in a store.
+        by, via: who and where.
+
+    """
+
+    id: str
+    messages: tuple[str, ...]
+    by: str | None = None
+    via: str | None = None
+
+
+@frozen
+class Withdrawn(Event):
+    """A person withdrew kept messages. `id`: that of their `Said`. `by`, `via`: who and where."""
+
+    id: str
+    by: str | None = None
+    via: str | None = None
+
+
+@frozen
 class Woken(Event):
     """Another driver took the loop over. Calls that were running are interrupted.
 

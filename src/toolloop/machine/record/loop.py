@@ -186,6 +186,23 @@ class Repetition:
 
 
 @frozen
+class Kept:
+    """Messages that a person said and that have not joined the history yet. Until then they can be withdrawn.
+
+    Attributes:
+        id: their id in the loop; empty for messages that a command injected after others were kept.
+        by: who said them.
+        at: when they were said, in seconds since the epoch.
+
+    """
+
+    id: str
+    messages: tuple[str, ...]
+    by: str | None = None
+    at: float = 0.0
+
+
+@frozen
 class Ready:
     """The next step is a request."""
 
@@ -288,6 +305,8 @@ class Loop(NamedTuple):
         edited_at: the number of answered requests when the history was last replaced.
         compacted: the tokens left by the last run of each compaction strategy, by its name.
         thread: the messages that the server holds; None if no request used a thread.
+        kept: what persons said, until the API allows it. It joins after `queued`, and outlives the end of the loop.
+        said: the ids of all that persons said, so that nothing is said twice.
 
     """
 
@@ -313,6 +332,8 @@ class Loop(NamedTuple):
     edited_at: int = 0
     compacted: tuple[tuple[str, int], ...] = ()
     thread: Thread | None = None
+    kept: tuple[Kept, ...] = ()
+    said: Chain[str] = Chain()
 
 
 def round_of(loop: Loop) -> Round | None:

@@ -12,6 +12,7 @@ from toolloop.machine.rules import limits
 from toolloop.machine.rules.history_edits import compacted_by_server, is_compaction
 from toolloop.machine.rules.joining import end, finish, is_system, join, settled_and_joined
 from toolloop.machine.rules.repetition import repeated, without_warning
+from toolloop.machine.rules.saying import release
 from toolloop.machine.rules.turns import proceed, spend
 from toolloop.machine.values.stop_reasons import CUT, PAUSE, REFUSE, RUN, ReplyAction
 from toolloop.terminations import LoopDetected, NaturalEnd, Refused, StopCondition, Truncated
@@ -69,10 +70,10 @@ def conclude(loop: Loop) -> Loop:
         unjoined = (*loop.unjoined, *([loop.round.reply] if loop.round and loop.round.reply else []))
         container = loop.container if unjoined else None
         return loop._replace(unjoined=unjoined, round=None, container=container, phase=Waiting("paused"))
-    queued = without_warning(loop)
+    loop = release(loop._replace(queued=without_warning(loop)))
     # The model has not answered queued user messages, so the loop continues. System messages alone do not continue it.
-    is_answered = all(map(is_system, queued))
-    loop = settled_and_joined(loop._replace(queued=queued), phase=Ready())
+    is_answered = all(map(is_system, loop.queued))
+    loop = settled_and_joined(loop, phase=Ready())
     return finish(loop, NaturalEnd()) if is_answered else loop
 
 

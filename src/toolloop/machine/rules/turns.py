@@ -10,6 +10,7 @@ from toolloop._usage import IterationUsage
 from toolloop.machine.record.loop import Finished, Judging, Loop, Ready, Round, Running
 from toolloop.machine.rules.calls import replace_calls, to_judge
 from toolloop.machine.rules.joining import join
+from toolloop.machine.rules.saying import release
 from toolloop.machine.values.calls import Status
 
 
@@ -17,6 +18,7 @@ def proceed(loop: Loop) -> Loop:
     """Continue with the open round, or with a request. Queued messages join now if possible."""
     if loop.round is not None:
         return loop._replace(phase=Judging() if any(map(to_judge, loop.round.calls)) else Running())
+    loop = loop if loop.unjoined else release(loop)
     if loop.queued and not loop.unjoined:
         return join(loop, (), phase=Ready())
     return loop._replace(phase=Ready())

@@ -1,0 +1,58 @@
+"""Keep what persons say until the API allows it, so that it can be withdrawn until then."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from toolloop.errors import IllegalCommand
+from toolloop.machine.record.journal_events import Said, Withdrawn
+from toolloop.machine.record.loop import Kept, Loop
+
+
+def keep(loop: Loop, event: Said) -> Loop:
+    """Return the loop with what a person said.
+
+    Raises:
+        IllegalCommand: something with this id was said before.
+
+    """
+    if event.id in loop.said:
+        raise _refused(loop, "say()", f"something with the id {event.id!r} was said before")
+    kept = Kept(event.id, event.messages, event.by, event.said_at)
+    return loop._replace(kept=(*loop.kept, kept), said=loop.said.append(event.id))
+
+
+def withdraw(loop: Loop, event: Withdrawn) -> Loop:
+    """Return the loop without what a person said.
+
+    Raises:
+        IllegalCommand: it is not kept.
+
+    """
+    rest = tuple([each for each in loop.kept if each.id != event.id])
+    if event.id not in loop.said:
+        raise _refused(loop, "withdraw()", f"nothing with the id {event.id!r} was said")
+    if len(rest) == len(loop.kept):
+        raise _refused(loop, "withdraw()", f"{event.id!r} is in the conversation already, or was withdrawn before")
+    return loop._replace(kept=rest)
+
+
+def _refused(loop: Loop, asked: str, why: str) -> IllegalCommand:
+    return IllegalCommand(f"{asked}: {why}", state=type(loop.phase).__name__, asked=asked, allowed=())
+
+
+def queue(loop: Loop, messages: Sequence[str]) -> Loop:
+    """Return the loop with injected messages. They join after what was said before them."""
+    if loop.kept:
+        return loop._replace(kept=(*loop.kept, Kept("", tuple(messages))))
+    return loop._replace(queued=(*loop.queued, *messages))
+
+
+def kept_texts(loop: Loop) -> tuple[str, ...]:
+    """Return the kept messages, oldest first. They join the history after the queued ones."""
+    return tuple([text for each in loop.kept for text in each.messages])
+
+
+def release(loop: Loop) -> Loop:
+    """Return the loop with the kept messages queued, because they join now."""
+    return loop._replace(queued=(*loop.queued, *kept_texts(loop)), kept=()) if loop.kept else loop
