@@ -160,11 +160,11 @@ def test_the_command_says_what_stands(toolloop: Command, filled: Desk) -> None:
 def test_an_answer_and_words_are_taken_and_a_loop_is_stopped(filled: Desk, toolloop: Command) -> None:
     """Each changes what waits."""
     assert toolloop("answer", "loop", "c1", "paid by hand", "--error")[0] == 0
-    assert toolloop("say", "loop", "Hurry")[0] == 4  # a call waits
+    assert toolloop("say", "loop", "Hurry")[1] == "Done. The loop is now: needs_decision\n"  # it is kept
     assert toolloop("answer", "loop", "c2", "likewise")[0] == 0
     assert toolloop("say", "loop", "Hurry", "--by", "bo")[1] == "Done. The loop is now: runnable\n"
     assert toolloop("stop", "loop", "--reason", "enough")[1] == "Done. The loop is now: ended\n"
-    assert [each.kind for each in filled.inbox.trail("loop")] == ["answer", "answer", "say", "stop"]
+    assert [each.kind for each in filled.inbox.trail("loop")] == ["answer", "say", "answer", "say", "stop"]
 
 
 @pytest.mark.parametrize(

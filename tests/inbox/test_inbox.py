@@ -41,7 +41,6 @@ from toolloop.errors import (
     IllegalCommand,
     LoopNotFound,
     ModelError,
-    UndecidedCalls,
     UnknownCall,
 )
 from toolloop.testing import ScriptedProvider, call, reply
@@ -304,7 +303,7 @@ def test_a_person_stops_a_loop_wherever_it_is() -> None:
 
 
 def test_a_person_speaks_while_the_loop_goes_on_and_after_its_end() -> None:
-    """An injection, or a further user turn; where calls wait, those are decided first."""
+    """An injection, or a further user turn."""
     at = Desk(MemoryStore(), script=(reply("Hi."), reply("Sure."), reply("Bye.")))
     with at.open():
         pass  # it was created, and not driven
@@ -317,10 +316,6 @@ def test_a_person_speaks_while_the_loop_goes_on_and_after_its_end() -> None:
     texts = [message["content"] for message in at.inbox.show("loop")["messages"] if message["role"] == "user"]
     assert texts == ["Pay the bills", "And the rent", "Thanks", "Really"]
     assert [(entry.kind, entry.by) for entry in at.inbox.trail("loop")] == [("say", "ana"), ("say", "bo")]
-    asking = Desk(MemoryStore())
-    asking.drive()
-    with pytest.raises(UndecidedCalls):
-        asking.inbox.say("loop", "Hurry")
 
 
 def test_a_person_has_a_failed_request_tried_again() -> None:

@@ -171,6 +171,11 @@ def test_an_approval_may_hold_for_the_rest_of_the_loop(filled: Visitor) -> None:
     assert [each[0] for each in kinds(filled)] == ["approve", "revoke"]
 
 
+def one_form(visitor: Visitor, action: str) -> re.Match[str]:
+    """The first form of the page that is sent to an address."""
+    return next(found for found in FORM.finditer(visitor.text) if ACTION.findall(found["head"]) == [action])
+
+
 def test_a_person_says_stops_and_retries(filled: Visitor) -> None:
     """The other forms of the page of a loop."""
     filled.desk.inbox.decide("loop", {"c1": Deny("no", by="bo"), "c2": Deny("no", by="bo")})
@@ -184,13 +189,38 @@ def test_a_person_says_stops_and_retries(filled: Visitor) -> None:
 
 
 def test_a_message_that_cannot_be_sent_comes_back(filled: Visitor) -> None:
-    """409: with what was typed, while calls wait."""
+    """409: with what was typed."""
     filled.open("/loop", id="loop")
-    form = next(found for found in FORM.finditer(filled.text) if ACTION.findall(found["head"]) == ["/say"])
-    answer = filled.follow(filled.post(form, text="Hurry up"))
+    answer = filled.follow(filled.post(one_form(filled, "/say"), text="\xa0\xa0"))
     assert answer.status_code == 409
-    assert "Hurry up" in filled.text
+    assert "\xa0\xa0</textarea>" in filled.text
     assert "Not sent" in filled.text
+
+
+def test_a_message_is_kept_while_a_call_waits_and_can_be_withdrawn(filled: Visitor) -> None:
+    """A form that is sent twice says it once. Whoever comes too late to withdraw it is told so."""
+    filled.open("/loop", id="loop")
+    form = one_form(filled, "/say")
+    for _ in range(2):
+        assert filled.post(form, text="Hurry <up>").status_code == 303
+    assert filled.post(form, text="Please").status_code == 303
+    filled.open("/loop", id="loop")
+    assert filled.text.count("Hurry &lt;up&gt;") == 2  # in the trail, and among what is kept
+    assert len(re.findall(r"Kept for the next request: [^,]*ana", filled.text)) == 2
+    (first, second), inbox = filled.desk.inbox.show("loop")["kept"], filled.desk.inbox
+    assert [first["messages"][0]["content"], second["messages"][0]["content"]] == ["Hurry <up>", "Please"]
+    withdraw = one_form(filled, "/withdraw")
+    assert filled.post(withdraw).status_code == 303
+    assert [each["id"] for each in inbox.show("loop")["kept"]] == [second["id"]]
+    answer = filled.follow(filled.post(withdraw))
+    assert (answer.status_code, "Not withdrawn." in filled.text) == (409, True)
+    filled.open("/loop", id="loop")
+    assert "Message withdrawn" in filled.text
+    assert [(each.kind, each.by, each.via) for each in inbox.trail("loop")] == [
+        ("say", "ana", "page"),
+        ("say", "ana", "page"),
+        ("withdraw", "ana", "page"),
+    ]
 
 
 def test_a_loop_that_failed_is_retried(filled: Visitor) -> None:
@@ -473,7 +503,7 @@ def test_a_form_from_another_site_is_refused(filled: Visitor, site: str) -> None
     assert kinds(filled) == []
 
 
-PLACES = ("/decide", "/group", "/say", "/stop", "/retry", "/revoke")
+PLACES = ("/decide", "/group", "/say", "/withdraw", "/stop", "/retry", "/revoke")
 
 
 @pytest.mark.parametrize("token", ["", "forged", "ImFuYSI.aaaaaa.aaaaaaaaaaaaaaaaaaaaaaaaaaa"])

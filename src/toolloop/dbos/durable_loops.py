@@ -6,7 +6,7 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import count
 from typing import Any, Literal, TypeVar, overload
@@ -25,6 +25,8 @@ from toolloop.dbos.stretches import WORKFLOW, Stretch, Stretches, stretch_id
 from toolloop.errors import CallerError, LoopNotFound, StoreError
 from toolloop.inbox.inbox import CallKey, Inbox
 from toolloop.machine.values.calls import Decision
+from toolloop.machine.values.jsontext import JSON
+from toolloop.machine.values.names import Person
 from toolloop.providers import Provider
 from toolloop.providers.anthropic import SdkClient
 from toolloop.providers.scripted import ScriptedProvider
@@ -155,6 +157,19 @@ class DurableLoops:
         standing = self._inbox.decide(loop_id, decisions, each=each)
         self._enqueue(loop_id)
         return standing
+
+    def say(
+        self, loop_id: str, messages: str | Sequence[JSON], by: str | Person | None = None, key: str | None = None
+    ) -> str:
+        """Say something to the model, like `Inbox.say`, and return its id. If the loop continues, enqueue it.
+
+        Raises:
+            StoreError, LoopNotFound, InvalidHistory: as `Inbox.say`.
+
+        """
+        said = self._inbox.say(loop_id, messages, by, key)
+        self._enqueue(loop_id)
+        return said
 
     def result(self, loop_id: str, timeout: float | None = None) -> LoopView:
         """Wait until a loop needs a person or has ended, and return it.

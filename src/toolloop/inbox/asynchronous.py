@@ -84,9 +84,15 @@ class AsyncInbox:
         """See `Inbox.stop`."""
         await in_thread(partial(self._inbox.stop, loop_id, reason, by))
 
-    async def say(self, loop_id: str, messages: str | Sequence[JSON], by: str | Person | None = None) -> None:
+    async def say(
+        self, loop_id: str, messages: str | Sequence[JSON], by: str | Person | None = None, key: str | None = None
+    ) -> str:
         """See `Inbox.say`."""
-        await in_thread(partial(self._inbox.say, loop_id, messages, by))
+        return await in_thread(partial(self._inbox.say, loop_id, messages, by, key))
+
+    async def withdraw(self, loop_id: str, said: str, by: str | Person | None = None) -> None:
+        """See `Inbox.withdraw`."""
+        await in_thread(partial(self._inbox.withdraw, loop_id, said, by))
 
     async def retry(self, loop_id: str, by: str | Person | None = None) -> None:
         """See `Inbox.retry`."""

@@ -54,8 +54,23 @@ class Commander:
         told = partial(self.with_decision, loop_id)
         return [told(one) if isinstance(one, AlreadyDecided) else one for one in decided.outcomes]
 
-    def say(self, loop_id: str, said: Callable[[State, Commands], Event | None], link: Link | None = None) -> None:
-        """Store a command, and continue the loop if none of its calls waits."""
+    def say(
+        self,
+        loop_id: str,
+        said: Callable[[State, Commands], Event | None],
+        link: Link | None = None,
+        *,
+        commands_too: bool = False,
+    ) -> None:
+        """Store a command, and continue the loop if none of its calls waits.
+
+        Args:
+            loop_id: the loop.
+            said: the command.
+            link: the link that it is given with.
+            commands_too: continue the loop also if it waits for a command, not only if it waited for decisions.
+
+        """
         state, stored = load_state(self.store, loop_id)
         first_id = stored.entries[0].id
         if link is not None and link.first_id != first_id:
@@ -64,7 +79,7 @@ class Commander:
         journal = SharedJournal(state, self.clock, bus, store=self.store, rev=stored.rev, first_id=first_id)
         via = self.via if link is None else "link"
         commands = Commands(StoredTools(state), journal.now, via, self.store.secret)
-        journal.say(lambda state: said(state, commands), firm=False, then=partial(_continued, commands))
+        journal.say(lambda state: said(state, commands), firm=False, then=partial(_continued, commands, commands_too))
         journal.tell()
 
     def with_decision(self, loop_id: str, error: AlreadyDecided) -> AlreadyDecided:
@@ -75,8 +90,8 @@ class Commander:
         return with_decision(error, read_trail(entries, self.store.secret))
 
 
-def _continued(commands: Commands, state: State) -> Continued | None:
-    """Return the command to continue a loop whose calls are all decided."""
+def _continued(commands: Commands, commands_too: bool, state: State) -> Continued | None:  # noqa: FBT001 - for partial
+    """Return the command to continue a loop whose calls are all decided. `commands_too`: see `Commander.say`."""
     phase = state.root.phase
-    is_decided = isinstance(phase, Waiting) and phase.reason == "decision_required" and not waiting(state)
-    return commands.go_on(state) if is_decided else None
+    is_over = isinstance(phase, Waiting) and (commands_too or phase.reason == "decision_required")
+    return commands.go_on(state) if is_over and not waiting(state) else None

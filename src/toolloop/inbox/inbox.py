@@ -14,12 +14,13 @@ from typing import Any, Literal, TypeVar, overload
 from attrs import evolve
 
 from toolloop._handles.commands import Commands
-from toolloop._interface.decisions import name_of, said_texts
+from toolloop._interface.decisions import name_of, said_turn
 from toolloop._interface.grants import GivenGrant, standing_grants
 from toolloop._interface.heads import head_of
 from toolloop._interface.loop_view import view_of
 from toolloop._interface.shown import Shown, bound
 from toolloop._interface.standing import Standing
+from toolloop._journal.journal import said_id
 from toolloop._journal.lease import is_held
 from toolloop._journal.store_access import load_state, safely
 from toolloop._public import set_module
@@ -37,7 +38,6 @@ from toolloop.inbox.links import Link, gone_error, new_link
 from toolloop.inbox.listing import CallFilter, InboxPage
 from toolloop.inbox.stored_tools import schemas_of
 from toolloop.inbox.trail import read_trail
-from toolloop.machine.queries import is_empty
 from toolloop.machine.record.journal_events import Event
 from toolloop.machine.record.loop import Failed, Finished, TooDeep
 from toolloop.machine.record.state import State
@@ -221,23 +221,45 @@ class Inbox:
 
         self._commander.say(loop_id, said)
 
-    def say(self, loop_id: str, messages: str | Sequence[JSON], by: str | Person | None = None) -> None:
-        """Send messages to the model. After the end or a failed request, they begin a new user turn.
+    def say(
+        self, loop_id: str, messages: str | Sequence[JSON], by: str | Person | None = None, key: str | None = None
+    ) -> str:
+        """Say something to the model, in any state of the loop. Return the id of what was said.
+
+        As `handle.say`: it begins a user turn in an empty loop, after the end or after a failed request. In all other
+        states it is kept until the API allows it; while calls wait or run, it goes out with their results. A loop that
+        waits for a command continues.
+
+        Args:
+            loop_id: the loop.
+            messages: what is said; a string is one user message.
+            by: who says it, for the record.
+            key: makes a repetition harmless. If something was said in this loop with the same key, nothing changes,
+                and the id is the same.
 
         Raises:
             LoopNotFound: the loop does not exist.
-            UndecidedCalls: calls wait for a decision.
             InvalidHistory: the API would refuse the messages there.
 
         """
-        texts, who = said_texts(messages, "the messages of say()"), name_of(by)
+        texts, name, who = said_turn(messages, "say()"), said_id(key), name_of(by)
 
-        def said(state: State, commands: Commands) -> Event:
-            if is_empty(state.root) or isinstance(state.root.phase, (Finished, Failed, TooDeep)):
-                return commands.follow_up(state, texts, by=who)
-            return commands.inject(state, texts, who)
+        def said(state: State, commands: Commands) -> Event | None:
+            return commands.say(state, texts, name, who)
 
-        self._commander.say(loop_id, said)
+        self._commander.say(loop_id, said, commands_too=True)
+        return name
+
+    def withdraw(self, loop_id: str, said: str, by: str | Person | None = None) -> None:
+        """Take back what was said and is still kept. `said`: its id. `by`: who does it, for the record.
+
+        Raises:
+            LoopNotFound: the loop does not exist.
+            IllegalCommand: it is in the conversation, was withdrawn before, or nothing with this id was said.
+
+        """
+        who = name_of(by)
+        self._commander.say(loop_id, lambda state, commands: commands.withdraw(state, said, who))
 
     def retry(self, loop_id: str, by: str | Person | None = None) -> None:
         """Make a failed loop runnable again at once. Its attempts are counted from zero.

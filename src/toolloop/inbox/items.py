@@ -217,7 +217,8 @@ class TrailEntry:
     """A command of a person, a decision of a person or a policy, or a call that expired without one.
 
     Attributes:
-        kind: `approve`, `deny`, `answer`, `rerun`, `expired`, `stop`, `say`, `retry`, `revoke`, `extend` or `continue`.
+        kind: `approve`, `deny`, `answer`, `rerun`, `expired`, `stop`, `say`, `withdraw`, `retry`, `revoke`, `extend` or
+            `continue`.
         at: the time, an aware UTC datetime.
         by: the name of the person, if known.
         reason: the reason, if given.

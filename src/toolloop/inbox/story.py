@@ -26,11 +26,21 @@ from toolloop.tools.secrets import SecretKey, hide_secrets, no_key
 
 @define
 class Said:
-    """A text of the conversation: `part` as in the transcript, when it was said, and by which person, if known."""
+    """A text of the conversation.
+
+    Attributes:
+        part: the text, as in the transcript.
+        at: when it was said, and `by` which person, if known.
+        id: the id by which it can be withdrawn while it is kept; empty if it cannot.
+        is_withdrawn: whether a person withdrew it, so that the model never read it.
+
+    """
 
     part: Part
     at: float
     by: str | None = None
+    id: str = ""
+    is_withdrawn: bool = False
 
 
 @define
@@ -64,6 +74,7 @@ class CallStory:
 
 
 Step = Said | CallStory | TrailEntry
+Words = ev.Continued | ev.FollowedUp | ev.Said
 
 
 @define
@@ -94,7 +105,8 @@ class Story:
         """Return the last text that a role said before a call, in the loop of the call."""
         steps = self.steps_at(path[:-1])
         before = steps[: next((at for at, each in enumerate(steps) if each is self.calls.get(path)), len(steps))]
-        texts = (each.part for each in reversed(before) if isinstance(each, Said) and each.part.kind == "text")
+        said = (each for each in reversed(before) if isinstance(each, Said) and not each.is_withdrawn)
+        texts = (each.part for each in said if each.part.kind == "text")
         return next((part.text for part in texts if part.role == role), "")
 
 
@@ -129,10 +141,17 @@ def _add_event(story: Story, before: State, event: ev.Event) -> None:
                 _decide(story, (*event.path, *name.split("/")), result, at)
         case ev.Started() | ev.Ended():
             _run(story.calls.get((*event.path, event.call_id)), event, at)
-        case ev.Continued(messages=messages) | ev.FollowedUp(messages=messages) if messages:
-            _add_texts(story, event.path, [decode(text) for text in messages], at, event.by)
+        case ev.Continued() | ev.FollowedUp() | ev.Said() if event.messages:
+            _add_texts(story, event.path, [decode(text) for text in event.messages], at, event)
         case _:
-            story.steps.extend(command_of(before, event, datetime.fromtimestamp(at, UTC)))
+            _add_command(story, before, event, at)
+
+
+def _add_command(story: Story, before: State, event: ev.Event, at: float) -> None:
+    if isinstance(event, ev.Withdrawn):
+        for said in (each for each in story.steps if isinstance(each, Said) and each.id == event.id):
+            said.is_withdrawn = True
+    story.steps.extend(command_of(before, event, datetime.fromtimestamp(at, UTC)))
 
 
 def _run(call: CallStory | None, event: ev.Started | ev.Ended, at: float) -> None:
@@ -144,9 +163,12 @@ def _run(call: CallStory | None, event: ev.Started | ev.Ended, at: float) -> Non
         call.started, call.ended = (at - event.took if event.took else call.started), at
 
 
-def _add_texts(story: Story, path: Path, messages: list[Mapping[str, Any]], at: float, by: str | None = None) -> None:
+def _add_texts(
+    story: Story, path: Path, messages: list[Mapping[str, Any]], at: float, said: Words | None = None
+) -> None:
+    by, said_id = None if said is None else said.by, said.id if isinstance(said, ev.Said) else ""
     texts = (part for part in parts_of(messages) if part.kind not in ("call", "result"))
-    story.steps_at(path).extend(Said(part, at, by) for part in texts)
+    story.steps_at(path).extend(Said(part, at, by, said_id) for part in texts)
 
 
 def _decide(story: Story, path: Path, record: object, at: float) -> None:

@@ -97,7 +97,10 @@ def command_of(before: State, event: ev.Event, at: datetime) -> Iterator[TrailEn
             yield TrailEntry("stop", at, event.by, event.reason, via=event.via)
         case ev.GrantRevoked():
             yield TrailEntry("revoke", at, event.by, content=event.grant_id, via=event.via)
-        case ev.Continued() | ev.FollowedUp() if event.messages:
+        case ev.Withdrawn():
+            taken = next((each.messages for each in before.root.kept if each.id == event.id), ())
+            yield TrailEntry("withdraw", at, event.by, content=[decode(text) for text in taken], via=event.via)
+        case ev.Continued() | ev.FollowedUp() | ev.Said() if event.messages:
             yield TrailEntry("say", at, event.by, content=[decode(text) for text in event.messages], via=event.via)
         case ev.Continued() if isinstance(before.root.phase, Failed):
             yield TrailEntry("retry", at, event.by, via=event.via)

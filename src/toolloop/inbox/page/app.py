@@ -107,6 +107,7 @@ def inbox_app(  # noqa: PLR0913 - what an application decides
             Route("/decide", forms.decide, methods=["POST"]),
             Route("/stop", forms.stop, methods=["POST"]),
             Route("/say", forms.say, methods=["POST"]),
+            Route("/withdraw", forms.withdraw, methods=["POST"]),
             Route("/retry", forms.retry, methods=["POST"]),
             Route("/revoke", forms.revoke, methods=["POST"]),
             Route("/link/{token}", views.link),

@@ -13,7 +13,7 @@ from attrs import frozen
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from toolloop.errors import CallerError, InvalidEdit, LoopNotFound, UnknownCall
+from toolloop.errors import CallerError, IllegalCommand, InvalidEdit, LoopNotFound, UnknownCall
 from toolloop.inbox.page.bodies import ValueTooLong, check_values, read_form
 from toolloop.inbox.page.forms import BadForm, BadInput, form_fields, line_ends, typed_input
 from toolloop.inbox.page.rendering import changed_fields, rendered
@@ -129,15 +129,27 @@ class Deciding:
         return _to_loop(request, _loop(form))
 
     async def say(self, request: Request) -> Response:
-        """Send a message to the model."""
+        """Send a message to the model: once, however often the form is sent."""
         me, form = await self.form(request)
         loop_id, text = _loop(form), line_ends(given(form, "text"))
+        key = hashlib.sha256(f"{given(form, 'key')} {text}".encode()).hexdigest()
         try:
-            await self.views.inbox.say(loop_id, text, me)
+            await self.views.inbox.say(loop_id, text, me, key)
         except LoopNotFound:
             raise
         except CallerError as error:
             again = Refused(409, problem=Problem("Not sent.", str(error)), typed={"text": text})
+            return await self.views.loop_page(request, me, loop_id, again)
+        return _to_loop(request, loop_id)
+
+    async def withdraw(self, request: Request) -> Response:
+        """Withdraw a message that is kept."""
+        me, form = await self.form(request)
+        loop_id = _loop(form)
+        try:
+            await self.views.inbox.withdraw(loop_id, given(form, "said"), me)
+        except IllegalCommand as error:
+            again = Refused(409, problem=Problem("Not withdrawn.", str(error)))
             return await self.views.loop_page(request, me, loop_id, again)
         return _to_loop(request, loop_id)
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from hashlib import sha256
+from secrets import token_urlsafe
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -231,8 +232,11 @@ class Views:
             steps=story.steps,
             waits=(cards := waiting_cards(row, story, me, now)),
             waiting_paths={card.path for card in cards},
+            kept=(kept := [each for each in story.state.root.kept if each.id]),
+            kept_ids={each.id for each in kept},
             grants=standing_grants(story.state, now),
             fields={"csrf": self.token(me), "loop": quote(loop_id, safe="")},
+            key=token_urlsafe(12),
         )
 
     # --- links -------------------------------------------------------------------------------------------------------
