@@ -16,7 +16,6 @@ from toolloop.machine.record.replies import (
 )
 from toolloop.machine.rules.calls import settle_open
 from toolloop.machine.rules.repetition import count_round
-from toolloop.machine.rules.saying import release
 from toolloop.machine.values.calls import Call, Result, Status
 from toolloop.machine.values.chain import Chain
 from toolloop.machine.values.jsontext import JSON, decode, encode
@@ -58,7 +57,7 @@ def close_round(loop: Loop, round_: Round) -> Loop:
         answer = user_message([_without_marks(text) for text in results])
         queued = (user_message(notes), *loop.queued) if notes else loop.queued
         return loop._replace(unjoined=(*asked, answer), queued=queued, round=None, **after)
-    return join(release(loop), (*asked, user_message((*results, *notes))), **after)
+    return join(loop, (*asked, user_message((*results, *notes))), **after)
 
 
 def answer_to(loop: Loop, round_: Round) -> str:
