@@ -123,7 +123,7 @@ def chats(by: Person) -> list[dict[str, str]]:
 
 @app.post("/chats/{chat}/words", status_code=202)
 async def say(chat: Chat, said: Words, by: Person) -> None:
-    """Say something: while the agent works, or as the next turn."""
+    """Say something: while the agent works, while a call waits, or as the next turn."""
     await INBOX.say(chat, said.text, by=by)
 
 

@@ -136,7 +136,7 @@ def stop(store: Store, loop: str, reason: str | None, by: str, *, as_json: bool)
 @by_option
 @json_option
 def say(store: Store, loop: str, text: str, by: str, *, as_json: bool) -> None:
-    """Send TEXT to the model; "-" reads standard input. An ended loop continues with it."""
+    """Say TEXT to the model; "-" reads standard input. An ended loop continues; while a call waits, TEXT is kept."""
     Inbox(store, via="command").say(loop, _read(text), by)
     _done(store, loop, as_json=as_json)
 

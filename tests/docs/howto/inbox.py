@@ -13,6 +13,8 @@ fake(
             call("transfer", {"to": "dan", "euros": 5}, id="toolu_5"),
         ]
     ),
+    reply(calls=[call("transfer", {"to": "eve", "euros": 20}, id="toolu_6")]),
+    reply("Eve has it, for her birthday."),
     reply(calls=[call("transfer", {"to": "dan", "euros": 40}, id="toolu_3")]),
     reply("Dan has it, too."),
 )
