@@ -29,6 +29,7 @@ from toolloop import (
     Approve,
     AsyncToolLoopHandle,
     Deny,
+    Inbox,
     LoopConfig,
     LoopContext,
     Rerun,
@@ -366,7 +367,42 @@ def approved(store: Store, loop_id: str, witness: str) -> None:
         turn.continue_loop()
 
 
-PROGRAMS: dict[str, Callable[..., Any]] = {"drive": drive, "race": race, "decide": decide, "drive_many": drive_many}
+def converse(line: Line, *, path: str, folder: str) -> None:
+    """Say, withdraw, or drive to the end, each at the same moment as others do something."""
+    with store_of(path) as store:
+        while "act" in (asked := line.hear()):
+            loop_id, part = asked["loop_id"], Worker(None, f"{folder}/{asked['loop_id']}")
+
+            def answer(request: Any) -> Any:
+                return ROUNDS[min(sum(message["role"] == "assistant" for message in request["messages"]), 2)]
+
+            line.say(ready=True)
+            line.hear()
+            if asked["act"] == "say":
+                says = asked["says"]
+                line.say(said=[Inbox(store).say(loop_id, text, by=str(os.getpid()), key=key) for text, key in says])
+            elif asked["act"] == "withdraw":
+                for _ in range(asked["later"]):
+                    Inbox(store).show(loop_id)
+                try:
+                    Inbox(store).withdraw(loop_id, asked["said"], by="ana")
+                except IllegalCommand:
+                    line.say(withdrawn=False)
+                else:
+                    line.say(withdrawn=True)
+            else:
+                parts: dict[str, Any] = {"tools": TOOLS, "context": LoopContext(state=part)}
+                with ToolLoopHandle.open(store, loop_id, ScriptedProvider(answer), **parts) as handle:
+                    line.say(text=handle.run(lambda turn: turn.approve_all(by="ben")).unwrap().text)
+
+
+PROGRAMS: dict[str, Callable[..., Any]] = {
+    "drive": drive,
+    "race": race,
+    "decide": decide,
+    "drive_many": drive_many,
+    "converse": converse,
+}
 
 
 def warm_up() -> None:
