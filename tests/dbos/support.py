@@ -23,7 +23,7 @@ SWEEP = 0.3
 DEADLINE = 60.0
 ASKS = reply(calls=[call("pay", {"to": "ana"}, id="c1")])
 SCRIPTS: dict[str, tuple[Any, ...]] = {
-    "Pay": (ASKS, reply("Paid.")),
+    "Pay": (ASKS, reply("Paid."), reply("Paid before.")),
     "Hello": (reply("Hello."),),
     "Look": (reply(calls=[call("look", {}, id="c2")]), reply("Seen.")),
     "Fail": (ModelError("busy", retryable=True, retry_after=3600.0),),

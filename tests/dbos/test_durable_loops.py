@@ -55,6 +55,23 @@ def test_a_loop_is_driven_until_a_person_is_needed_and_after_the_decision(site: 
         client.decide("one", {"c1": Approve(by="ben")})
 
 
+def test_what_a_person_says_is_driven(site: Site) -> None:
+    """While a call waits it is kept for the decision; after the end it begins a turn, and the same key none."""
+    client = site.client()
+    client.start("said", params("Pay"))
+    client.result("said", DEADLINE)
+    kept = client.say("said", "Quickly", by="ana", key="1")
+    assert [each["id"] for each in client.result("said", DEADLINE)["kept"]] == [kept]
+    client.decide("said", {"c1": Approve(by="ana")})
+    assert client.result("said", DEADLINE)["status"] == "ended"
+    client.say("said", "And now?", by="ana", key="2")
+    ended = client.result("said", DEADLINE)
+    assert (ended["status"], ended["iterations"], ended["kept"]) == ("ended", 3, [])
+    stretches = site.stretches("said")
+    assert client.say("said", "Quickly", by="ana", key="1") == kept
+    assert site.stretches("said").keys() == stretches.keys()
+
+
 def test_a_second_start_changes_nothing(site: Site) -> None:
     """At any time: an id of your own makes a start that is repeated harmless."""
     client = site.client()

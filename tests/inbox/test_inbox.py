@@ -31,6 +31,7 @@ from toolloop import (
     Rerun,
     SqliteStore,
     ToolLoopHandle,
+    Yielded,
     sub_loop,
     tool,
 )
@@ -316,6 +317,44 @@ def test_a_person_speaks_while_the_loop_goes_on_and_after_its_end() -> None:
     texts = [message["content"] for message in at.inbox.show("loop")["messages"] if message["role"] == "user"]
     assert texts == ["Pay the bills", "And the rent", "Thanks", "Really"]
     assert [(entry.kind, entry.by) for entry in at.inbox.trail("loop")] == [("say", "ana"), ("say", "bo")]
+
+
+def test_what_a_person_says_while_a_call_waits_is_kept(tmp_path: Path) -> None:
+    """It is shown and in the trail, with who said it and where; the decision that continues the loop sends it."""
+    at = Desk(SqliteStore(tmp_path / "loops.db"))
+    at.drive()
+    page = Inbox(at.store, clock=at.clock, via="page")
+    said = page.say("loop", "Hurry", by="ana")
+    gone = at.inbox.say("loop", ["One", "Two"], by="bo")
+    kept = at.inbox.show("loop")["kept"]
+    assert [(each["id"], each["by"], len(each["messages"])) for each in kept] == [(said, "ana", 1), (gone, "bo", 2)]
+    assert {each["at"] for each in kept} == {datetime.fromtimestamp(at.now, UTC).isoformat()}
+    page.withdraw("loop", gone, by="ana")
+    assert [(entry.kind, entry.by, entry.via, entry.content) for entry in at.inbox.trail("loop")] == [
+        ("say", "ana", "page", [{"role": "user", "content": "Hurry"}]),
+        ("say", "bo", "inbox", [{"role": "user", "content": text} for text in ("One", "Two")]),
+        ("withdraw", "ana", "page", [{"role": "user", "content": text} for text in ("One", "Two")]),
+    ]
+    assert (at.status(), len(at.inbox.pending())) == ("needs_decision", 2)
+    at.inbox.decide("loop", {call: Approve(by="ana") for call in at.inbox.pending()})
+    assert at.drive().unwrap().text == "Both are paid."
+    shown = at.inbox.show("loop")
+    assert (shown["kept"], shown["messages"][-2]) == ([], {"role": "user", "content": "Hurry"})
+
+
+def test_a_loop_that_waits_for_a_command_continues_with_what_is_said() -> None:
+    """Nobody else would send it: a worker leaves such a loop to the caller that it was handed to."""
+    at = Desk(MemoryStore())
+    with at.open() as handle:
+        yielded = handle.next_turn()
+        assert isinstance(yielded, Yielded)
+        yielded.approve_all(by="ana")
+        yielded.continue_loop()
+        handle.next_turn()
+        assert at.status() == "needs_command"
+    at.inbox.say("loop", "Thanks")
+    assert (at.status(), at.inbox.show("loop")["kept"]) == ("runnable", [])
+    assert at.drive().unwrap().text == "Both are paid."
 
 
 def test_a_person_has_a_failed_request_tried_again() -> None:

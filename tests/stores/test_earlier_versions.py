@@ -276,4 +276,8 @@ def test_processes_of_both_versions_share_a_store(kind: str, tmp_path: Path, sou
         new("decide('second', 'bo')")
         assert new("drive('second', {'need': 2})") == "end"
         assert old("drive('third', None)") == "decision_required"
+        new("say('third', 'hurry')")
+        assert [old(f"{what}('third', {more})") for what, more in (("drive", "None"), ("decide", "'bo'"))] == [
+            "UnreadableSnapshot"
+        ] * 2
         assert [row[1] for row in old("old_rows()")] == ["ended", "needs_decision", "ended", "ended"]

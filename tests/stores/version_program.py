@@ -55,6 +55,10 @@ def decide(loop_id: str, by: str) -> None:
     Inbox(STORE).decide(loop_id, {waiting: Approve(by=by)})
 
 
+def say(loop_id: str, text: str) -> str:
+    return Inbox(STORE).say(loop_id, text)
+
+
 def old_rows() -> list[Any]:
     return [[row.loop_id, row.status, [each.id for each in row.pending]] for row in STORE.list()]
 
