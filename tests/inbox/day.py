@@ -311,4 +311,5 @@ def fill(here: Office, now: float) -> None:
         call("bash", {"command": ROLL_OUT, "timeout_s": 300}, id="i1"), owner="bo", team="platform", ticket="OPS-4101",
     )  # fmt: skip
     here.now = now
+    inbox.say("monthly-refunds", "Not A-3, please.", by="bo")
     here.link = inbox.link("k8s-0", "e1")

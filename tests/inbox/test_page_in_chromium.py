@@ -312,3 +312,26 @@ def test_a_call_expires_in_front_of_a_person(here: Office, visit: Visit) -> None
     expect(page.locator("#stands")).to_contain_text("expired just now. It did not run.")
     expect(page.locator(".row .tag")).to_have_text("expired")
     expect(page.get_by_role("button", name="Approve")).to_have_count(0)
+
+
+def test_a_message_is_kept_and_withdrawn(here: Office, visit: Visit) -> None:
+    """While calls wait; two clicks on the button send it once."""
+    here.drive("rent", BILLS, "Pay.")
+    page = visit("/loop?id=rent", **PHONE)
+    page.get_by_label("Message to the model").fill("Pay him in cash, please; he has no account. " * 3)
+    page.get_by_role("button", name="Keep for the next request").dblclick(no_wait_after=True)
+    expect(page.get_by_text("Kept for the next request")).to_be_visible()
+    expect(page.get_by_role("button", name="Withdraw")).to_have_count(1)
+    assert [entry.kind for entry in here.trail("rent")] == ["say"]
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    page.get_by_label("Message to the model").fill("By card.")
+    page.get_by_role("button", name="Keep for the next request").click()
+    expect(page.get_by_role("button", name="Withdraw")).to_have_count(2)
+    page.get_by_role("button", name="Withdraw").first.click()
+    expect(page.get_by_role("button", name="Withdraw")).to_have_count(1)
+    expect(page.locator(".tag", has_text="withdrawn")).to_be_visible()
+    here.decide("rent", {name: Deny("no", by="bo") for name in ("t1", "t2")})
+    here.drive("rent", BILLS)
+    page.reload()
+    expect(page.get_by_text("By card.")).to_be_visible()
+    expect(page.get_by_role("button", name="Withdraw")).to_have_count(0)
