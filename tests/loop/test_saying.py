@@ -17,7 +17,15 @@ from tests.loop.concurrency import either_kind
 from tests.loop.stored import APPROVED, LOOK, PAY, SEND, Faulty, World, approve_all, held
 from tests.loop.support import completed, failed, params, scene, user, yielded
 from toolloop import Deny, Inbox, LoopConfig, MemoryStore, ToolLoopHandle
-from toolloop.errors import CallerError, IllegalCommand, InvalidHistory, ModelError, StoreError, UndecidedCalls
+from toolloop.errors import (
+    CallerError,
+    Conflict,
+    IllegalCommand,
+    InvalidHistory,
+    ModelError,
+    StoreError,
+    UndecidedCalls,
+)
 from toolloop.history import check
 from toolloop.stores import Store
 from toolloop.terminations import NaturalEnd, StopCondition
@@ -235,6 +243,23 @@ def test_a_withdrawal_that_comes_after_the_request_is_refused(kind: str) -> None
     with pytest.raises(IllegalCommand, match="is in the conversation already"):
         other.say(lambda: other.handle.withdraw(said))
     assert said_in(world.requests[-1]) == ["quick"]
+
+
+@either_kind
+def test_a_handle_that_lost_its_loop_to_another_driver_still_says_it(kind: str) -> None:
+    """What a person says belongs to no driver."""
+    world = World(kind, MemoryStore(), script=(reply(calls=[LOOK]), reply(calls=[SEND]), DONE))
+    lost = world.open()
+    with held(world, "t3", lost) as standing:
+        other = world.open(take_over=True)
+        yielded(other.run())
+        lost.say(lambda: lost.handle.say("hurry", by="ana"))
+    with pytest.raises(Conflict):
+        standing.result()
+    other.flush()
+    approve_all(other.turn())
+    other.turn().continue_loop()
+    assert (other.text(), said_in(world.requests[-1])) == ("done", ["hurry"])
 
 
 @each("moment", ["before", "after"])

@@ -175,6 +175,8 @@ def test_what_a_person_says_is_never_lost_or_said_twice(world: World) -> None:
     said = [text for each in events if not (isinstance(each, ev.Said) and each.id in gone) for text in each.messages]
     there = [text for text in (*root.messages, *root.queued, *kept_texts(root)) if text in set(said) - start]
     assert sorted(there) == sorted(set(said) - start)
+    withdrawn = {text for each in events if isinstance(each, ev.Said) and each.id in gone for text in each.messages}
+    assert withdrawn.isdisjoint((*root.messages, *root.queued, *kept_texts(root)))
     prompts = [text for text in there if '"system"' not in text]
     assert prompts == [text for text in said if '"system"' not in text and text not in start]
     assert [each.id for each in events if isinstance(each, ev.Said)] == list(root.said)
