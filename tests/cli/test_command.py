@@ -161,6 +161,7 @@ def test_an_answer_and_words_are_taken_and_a_loop_is_stopped(filled: Desk, tooll
     """Each changes what waits."""
     assert toolloop("answer", "loop", "c1", "paid by hand", "--error")[0] == 0
     assert toolloop("say", "loop", "Hurry")[1] == "Done. The loop is now: needs_decision\n"  # it is kept
+    assert "kept for the next request, by" in toolloop("show", "loop")[1]
     assert toolloop("answer", "loop", "c2", "likewise")[0] == 0
     assert toolloop("say", "loop", "Hurry", "--by", "bo")[1] == "Done. The loop is now: runnable\n"
     assert toolloop("stop", "loop", "--reason", "enough")[1] == "Done. The loop is now: ended\n"

@@ -105,12 +105,21 @@ def print_loop(shown: ShownLoop) -> None:
         if call["preview"]:
             console.print(_text("  preview", "dim"))
             console.print(Padding(_preview(call["preview"]), (0, 0, 0, 2)))
+    _print_kept(console, shown)
     if shown["error"]:
         console.print()
         console.print(_text(f"failed: {shown['error']}", "red"))
     console.print()
     left = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in shown["left"].items() if value is not None)
     console.print(_text(_figures(shown) + (f" · left: {left}" if left else ""), "dim"))
+
+
+def _print_kept(console: Console, shown: ShownLoop) -> None:
+    for kept in shown["kept"]:
+        console.print()
+        console.print(_text(f"kept for the next request, by {kept['by'] or 'a person without a name'}", "bold yellow"))
+        for part in parts_of(kept["messages"]):
+            _print_part(console, part)
 
 
 def print_trail(entries: Iterable[TrailEntry]) -> None:
