@@ -14,7 +14,7 @@ from tests.machine.worlds import World
 from toolloop.machine.queries import answer_of, next_deadline
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.effects import Conclude
-from toolloop.machine.record.loop import Finished, Loop, is_over
+from toolloop.machine.record.loop import Finished, Loop, Stopping, is_over
 from toolloop.machine.record.state import State
 from toolloop.machine.tree import fold, fork, outstanding, step
 from toolloop.machine.values.calls import Wait, Why
@@ -170,7 +170,12 @@ def test_in_no_life_does_a_stopping_loop_go_on_after_an_expiry() -> None:
 
 
 def goes_on(loop: Loop) -> bool:
-    """Whether a call of the open round has expired, and never ran: a tool that ended may have any result."""
+    """Whether a call of the open round has expired, and never ran: a tool that ended may have any result.
+
+    A loop that waits for the tools that still run does not go on.
+    """
+    if isinstance(loop.phase, Stopping):
+        return False
     calls = loop.round.calls if loop.round is not None and loop.setup.on_expiry == "stop" else ()
     return any(call.result is not None and call.result.content == encode(EXPIRED) for call in calls)
 

@@ -28,7 +28,7 @@ from toolloop.machine.queries import (
 )
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.effects import CancelRequest, Conclude, EndTurn, Judge, RunCall, SendRequest
-from toolloop.machine.record.loop import Failed, Judging, Loop, Ready, Requesting, Running, Waiting
+from toolloop.machine.record.loop import Failed, Judging, Loop, Ready, Requesting, Running, Stopping, Waiting
 from toolloop.machine.record.state import State
 from toolloop.machine.rules.calls import startable
 from toolloop.machine.rules.saying import kept_texts
@@ -218,7 +218,7 @@ def test_time_never_runs_backwards_and_a_turn_leaves_nothing_open(world: World) 
         assert after.root.active >= before.root.active or isinstance(event, (ev.FollowedUp, ev.Said))
     for loop in all_loops(world):
         assert loop.container is None or loop.round or loop.unjoined
-        has_round = isinstance(loop.phase, (Judging, Running)) or (
+        has_round = isinstance(loop.phase, (Judging, Running, Stopping)) or (
             isinstance(loop.phase, Waiting) and loop.phase.reason == "decision_required"
         )
         assert (loop.round is not None) == has_round or (isinstance(loop.phase, Failed) and loop.round)
@@ -256,10 +256,13 @@ def test_nothing_is_outstanding_where_it_is_the_callers_turn(world: World) -> No
         assert next_deadline(state) == min((call.expires_at for _, call in asked if call.expires_at), default=None)
         begun = [loop for _, loop in driven(state) if isinstance(loop.phase, Requesting)]
         runs = [call for _, loop in driven(state) if isinstance(loop.phase, Running) for call in open_calls(loop)]
-        assert under_way(state) == bool(begun or [c for c in runs if c.status == "running" and not c.has_loop])
+        is_stopping = isinstance(state.root.phase, Stopping)
+        own = [call for call in runs if call.status == "running" and not call.has_loop]
+        assert under_way(state) == bool(begun or own or is_stopping)
         if not isinstance(state.root.phase, (Ready, Requesting, Judging, Running)):
             assert not effects
-            assert status in ("needs_decision", "needs_command", "failed", "ended")
+            assert status in ("needs_decision", "needs_command", "stopping", "failed", "ended")
+            assert (status == "stopping") == is_stopping
         else:
             assert effects or under_way(state)
             assert (status == "runnable") <= bool(effects)
