@@ -74,7 +74,7 @@ def test_a_stop_does_not_wait_for_a_slow_function(backend: str, option: str) -> 
 
     async def main() -> Any:
         begun.append(anyio.Event())
-        handle = async_loop([TWO], [say], **{option: [slow] if option == "result_filters" else slow})
+        handle = async_loop([TWO], [say], stop_grace=0.1, **{option: [slow] if option == "result_filters" else slow})
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_stop_after, begun[0], handle)
             return await handle.next_turn()
@@ -90,7 +90,7 @@ async def _stop_after(begun: anyio.Event, handle: AsyncToolLoopHandle) -> None:
 @on_both_backends
 def test_a_time_limit_does_not_wait_for_a_slow_filter(backend: str) -> None:
     """A filter belongs to the run of the call, which the limit bounds."""
-    handle = async_loop([TWO], [say], timeout=0.05, result_filters=[_for_ever])
+    handle = async_loop([TWO], [say], timeout=0.05, stop_grace=0.1, result_filters=[_for_ever])
     assert completed(run_async(backend, handle.next_turn)).termination == Timeout(0.05)
 
 

@@ -104,11 +104,11 @@ class AsyncDriver:
         elif not self.engine.launch(operation):
             return
         elif group is not None and not self.engine.is_alone(operation):
-            group.start_soon(self._perform_cancellable, operation)
+            group.start_soon(self._perform_cancellable, operation, _scope_of(operation))
         elif isinstance(operation.work, ModelRequest) and library() == "asyncio":
             await self._perform_alone(operation)
         else:
-            await self._perform_cancellable(operation)
+            await self._perform_cancellable(operation, _scope_of(operation))
 
     async def _perform_alone(self, operation: Operation) -> None:
         """Perform a request in asyncio. A scope of anyio would keep its task, and the lease, in a closed event loop."""
@@ -123,9 +123,8 @@ class AsyncDriver:
             if not timeout.expired():
                 raise
 
-    async def _perform_cancellable(self, operation: Operation) -> None:
-        with anyio.CancelScope() as scope:
-            operation.cancel = partial(_cancel, weakref.ref(scope))
+    async def _perform_cancellable(self, operation: Operation, scope: anyio.CancelScope) -> None:
+        with scope:
             await self._perform(operation)
 
     async def _perform(self, operation: Operation) -> None:
@@ -162,6 +161,13 @@ class AsyncDriver:
     def _cancel_left_behind(self) -> None:
         for operation, seconds in self.engine.left_behind():
             operation.cancel(seconds)
+
+
+def _scope_of(operation: Operation) -> anyio.CancelScope:
+    """Return the scope of an operation, which may be cancelled before its task has begun."""
+    scope = anyio.CancelScope()
+    operation.cancel = partial(_cancel, weakref.ref(scope))
+    return scope
 
 
 def _cancel(scope: weakref.ref[anyio.CancelScope], seconds: float) -> None:

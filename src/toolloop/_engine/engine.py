@@ -319,7 +319,7 @@ class Engine:
             notice_ends(self.journal.state, operations)
             left = [(each, 0.0) for each in operations if each.launched and not self._progress.is_awaited(each)]
             graces = [(each, grace_of(self.journal.state, each)) for each in operations if each.launched]
-            return left + [(each, until - now) for each, until in graces if until is not None and until > now]
+            return left + [(each, max(0.0, until - now)) for each, until in graces if until is not None]
 
     def running(self) -> tuple[RunningCall, ...]:
         """Return the calls whose tools still run here, though the loop is to end."""
