@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +35,14 @@ each_file = pytest.mark.parametrize("where", ["sqlite", in_postgres])
 
 
 @pytest.fixture(autouse=True)
-def no_poll(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_poll(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Only the watch of the store can tell of anything."""
     monkeypatch.setattr(lease, "_LOOK_EVERY", 600.0)
+    yield
+    lease._NEVER.set()  # the thread that renews leases ends its long wait, and then itself
+    for thread in tuple(lease._KEEPER):
+        thread.join(SOON)
+    lease._NEVER.clear()
 
 
 def another(store: Store) -> Any:
@@ -71,7 +77,7 @@ def test_a_tool_that_runs_alone_notices_a_stop(kind: str, where: str, tmp_path: 
 
     handle = handle_of(kind, store, [reply(calls=[call("work", {}, id="c1")])], [work])
     assert isinstance(wait(kind, handle.run()), Completed)
-    assert noticed.is_set()
+    assert noticed.wait(SOON)
 
 
 @each_file

@@ -300,6 +300,7 @@ def _forget(owner: str) -> None:
 
 
 def _renew_until_free() -> None:
+    earlier: tuple[DriverLease, ...] = ()  # the poll behind the watch is for turns that take long
     while True:
         _NEVER.wait(_LOOK_EVERY)
         with _lock:
@@ -307,8 +308,11 @@ def _renew_until_free() -> None:
                 _KEEPER.clear()
                 return
         renew_all()
-        for lease in tuple(_LEASES.values()):
-            lease.look()
+        held = tuple(_LEASES.values())
+        for lease in held:
+            if lease in earlier:
+                lease.look()
+        earlier = held
 
 
 def _after_fork() -> None:

@@ -187,7 +187,10 @@ class SqliteFile:
         """
         try:
             with _LOCK:
-                inode = self.path.stat().st_ino
+                found = self.path.stat()
+                if not found.st_size:
+                    return None  # another process creates it now
+                inode = found.st_ino
                 if self._inode not in (None, inode):
                     self.close()
                 self._inode = inode
