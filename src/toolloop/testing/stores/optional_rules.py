@@ -37,8 +37,8 @@ def due_loops_are_those_of_the_list(make: MakeStore) -> None:
     for now in (-1.0, *moments, 6.0, 1e10):
         due, later = store.list_due(now)
         expected = [row for row in rows if row.due_at is not None and row.due_at <= now]
-        same(f"list_due({now})", sorted(due, key=lambda row: -int(row.loop_id)), expected)
-        same(f"the time after list_due({now})", later, min((at for at in moments if at > now), default=None))
+        same(f"list_due at {now}", sorted(due, key=lambda row: -int(row.loop_id)), expected)
+        same(f"the time after list_due at {now}", later, min((at for at in moments if at > now), default=None))
 
 
 def a_marked_loop_is_listed_after_its_next_event(make: MakeStore) -> None:
@@ -53,16 +53,16 @@ def a_marked_loop_is_listed_after_its_next_event(make: MakeStore) -> None:
     def listed() -> list[str]:
         return sorted(row.loop_id for row in store.list_unnotified())
 
-    same("list_unnotified()", listed(), ["failed", "first"])
+    same("list_unnotified", listed(), ["failed", "first"])
     before = store.list_unnotified()
     store.mark_notified([row for row in before if row.loop_id == "first"])
-    same("list_unnotified() after the mark", listed(), ["failed"])
+    same("list_unnotified after the mark", listed(), ["failed"])
     store.append("first", [], expected_rev=1, head=evolve(waiting, changed=1.0))
-    same("list_unnotified() after a new head at the same revision", listed(), ["failed"])
+    same("list_unnotified after a new head at the same revision", listed(), ["failed"])
     store.append("first", entries("b"), expected_rev=1, head=waiting)
-    same("list_unnotified() after a further event", listed(), ["failed", "first"])
+    same("list_unnotified after a further event", listed(), ["failed", "first"])
     store.mark_notified(before)
-    same("list_unnotified() after a mark at an earlier revision", listed(), ["first"])
+    same("list_unnotified after a mark at an earlier revision", listed(), ["first"])
 
 
 def a_change_is_reported(make: MakeStore) -> None:
