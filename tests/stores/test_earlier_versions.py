@@ -1,4 +1,4 @@
-"""Stores of the version before: rows without the column `named`, and processes that go on beside newer ones."""
+"""Stores of the version before: rows without `named` and `notified_rev`, and processes that go on beside newer ones."""
 
 from __future__ import annotations
 
@@ -62,8 +62,10 @@ def store_in(where: Path | str) -> Any:
 
 
 def make_old(where: Path | str) -> None:
-    """Turn a store into one of the version before, which has the same columns without the last one."""
-    run_sql(where, f"ALTER TABLE {loops_in(where)} DROP COLUMN named")
+    """Turn a store into one of the version before, which lacks the last columns and their indexes."""
+    room, last = ("", "loops_unnotified") if isinstance(where, Path) else ("toolloop.", "loops_waiting")
+    run_sql(where, *(f"DROP INDEX {room}{name}" for name in ("loops_by_due", last)))
+    run_sql(where, *(f"ALTER TABLE {loops_in(where)} DROP COLUMN {name}" for name in ("notified_rev", "named")))
 
 
 each_kind = pytest.mark.parametrize("kind", ["sqlite", in_postgres])
@@ -152,6 +154,12 @@ def test_a_store_of_an_earlier_version_gets_the_column(kind: str, tmp_path: Path
     assert found == [expected] * 4
     stores[0].append("loop", [], expected_rev=1, head=WAITING)
     assert contents(stores[1]) == before
+    assert stores[2].list_due(1.0) == ([], None)
+    stores[2].mark_notified(stores[2].list_unnotified())
+    assert stores[3].list_unnotified() == []
+    run_sql(where, f"UPDATE {loops_in(where)} SET rev = 2, status = 'runnable'")  # as an earlier version appends
+    assert [row.loop_id for row in stores[3].list_due(1.0)[0]] == ["loop"]
+    assert [row.loop_id for row in stores[3].list_unnotified()] == ["loop"]
     for each in stores:
         each.close()
 
