@@ -158,6 +158,20 @@ def test_a_file_that_comes_late_or_is_replaced_is_noticed(path: Path) -> None:
         assert path.stat().st_size == 0
 
 
+def test_a_store_that_nobody_has_any_more_closes_its_file(path: Path) -> None:
+    """Without the garbage collector, as soon as nobody looks any more."""
+    store, changes, before = SqliteStore(path), Changes(), set(own_threads())
+    with store.watch(changes):
+        store.create("loop", [], head=READY)
+        assert changes.come()
+        (thread,) = {*own_threads()} - before
+    known = id(store._file)
+    assert known in _CONNECTIONS
+    del store
+    thread.join(PATIENCE)
+    assert known not in _CONNECTIONS
+
+
 def test_a_failure_ends_no_watch() -> None:
     """Whatever is raised: it is tried again, after a while."""
     changes, tries = Changes(), list[None]()
@@ -170,7 +184,7 @@ def test_a_failure_ends_no_watch() -> None:
         over.wait(PATIENCE)
 
     over = threading.Event()
-    with Watchers(look).watch(changes):
+    with Watchers().watch(changes, look):
         assert changes.come()
         over.set()
     assert len(tries) == 2

@@ -23,15 +23,8 @@ class Watchers:
     thread first waits a moment, so that a short turn of a loop does not connect to a server for nothing.
     """
 
-    def __init__(self, look: Callable[[Watchers], object]) -> None:
-        """Start without functions.
-
-        Args:
-            look: called in the thread. It calls `tell` after each change, and returns some time after `is_needed`
-                became False. After an exception it is called again; callers poll the store meanwhile.
-
-        """
-        self._look = look
+    def __init__(self) -> None:
+        """Start without functions."""
         self._begin()
 
     def _begin(self) -> None:
@@ -46,14 +39,21 @@ class Watchers:
         return bool(self._functions)
 
     @contextmanager
-    def watch(self, on_change: Callable[[], object]) -> Generator[None]:
-        """While the block runs, call a function soon after each change. See `stores/optional.py`."""
+    def watch(self, on_change: Callable[[], object], look: Callable[[Watchers], object]) -> Generator[None]:
+        """While the block runs, call a function soon after each change. See `stores/optional.py`.
+
+        Args:
+            on_change: the function.
+            look: that of the store, called in the thread. It calls `tell` after each change, and returns some time
+                after `is_needed` became False. After an exception it is called again; callers poll the store meanwhile.
+
+        """
         if self._pid != os.getpid():
             self._begin()
         with self._lock:
             self._functions.append(on_change)
             if self._thread is None:
-                thread = threading.Thread(target=self._run, name="changes-of-toolloop", daemon=True)
+                thread = threading.Thread(target=self._run, args=(look,), name="changes-of-toolloop", daemon=True)
                 thread.start()
                 self._thread = thread
         try:
@@ -71,12 +71,12 @@ class Watchers:
             except Exception:  # the other functions are still called
                 LOG.exception("a function that watches for changes failed")
 
-    def _run(self) -> None:
+    def _run(self, look: Callable[[Watchers], object]) -> None:
         while True:
             time.sleep(QUIET)
             try:
                 if self._functions:
-                    self._look(self)
+                    look(self)
             except Exception:  # noqa: BLE001 - whatever failed, the next try may succeed
                 time.sleep(_AFTER_FAILURE)
             with self._lock:

@@ -6,7 +6,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Generator
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from math import inf
 from queue import Empty, SimpleQueue
 from selectors import EVENT_READ, DefaultSelector
@@ -110,12 +110,7 @@ class _Pool:
 
 
 class Connections:
-    """Runs functions with a connection. The first call opens one.
-
-    Attributes:
-        watchers: the functions to call after a change by any process.
-
-    """
+    """Runs functions with a connection. The first call opens one."""
 
     def __init__(
         self, url: str, *, size: int, timeout: float, settings: dict[str, str], set_up: Callable[[Connection], None]
@@ -143,7 +138,7 @@ class Connections:
         self._timeout = timeout
         self._settings = settings
         self._set_up = set_up
-        self.watchers: Watchers = Watchers(self._look)
+        self._watchers = Watchers()
         self._begin()
 
     def __repr__(self) -> str:
@@ -166,6 +161,10 @@ class Connections:
         if self._pool.pid != os.getpid():  # a forked child must neither use nor close its parent's connections
             self._begin()
         return self._pool
+
+    def watch(self, on_change: Callable[[], object]) -> AbstractContextManager[None]:
+        """While the block runs, call a function soon after a change by any process."""
+        return self._watchers.watch(on_change, self._look)
 
     def _look(self, watchers: Watchers) -> None:
         """Listen for changes while they are needed. See `Watchers`."""

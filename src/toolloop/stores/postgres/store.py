@@ -127,7 +127,7 @@ class PostgresStore:
 
         The function is called in a thread, sometimes without a cause, and possibly not at all while the network fails.
         """
-        return self._db.watchers.watch(on_change)
+        return self._db.watch(on_change)
 
     def create(
         self, loop_id: str, entries: Sequence[Entry], *, head: Head, metadata: Mapping[str, str] | None = None

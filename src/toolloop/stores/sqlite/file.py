@@ -113,12 +113,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class SqliteFile:
-    """A database file, and the one connection of this process to it. Reading does not need write permission.
-
-    Attributes:
-        watchers: the functions to call after a change of the file by any process.
-
-    """
+    """A database file, and the one connection of this process to it. Reading does not need write permission."""
 
     def __init__(self, path: Path, busy_timeout: float) -> None:
         """Set the path. The first transaction opens the file.
@@ -129,7 +124,7 @@ class SqliteFile:
 
         """
         self.path = path
-        self.watchers: Watchers = Watchers(self._look)
+        self._watchers = Watchers()
         self._inode: int | None = None  # of the file that is watched
         self._own = 0  # changes by this process after which the functions that watch are called
         self._busy_timeout = busy_timeout
@@ -167,6 +162,10 @@ class SqliteFile:
 
         """
         return self._transact("BEGIN", self._connected_to_read, act)
+
+    def watch(self, on_change: Callable[[], object]) -> AbstractContextManager[None]:
+        """While the block runs, call a function soon after a change of the file by any process."""
+        return self._watchers.watch(on_change, self._look)
 
     def _look(self, watchers: Watchers) -> None:
         """Look for changes while they are needed. See `Watchers`."""

@@ -79,7 +79,7 @@ class SqliteStore:
         Of what this store object writes, it is not called for leases and the steps of a driver. The function is called
         in a thread, sometimes without a cause, and not at all if this process may not write to the file.
         """
-        return self._file.watchers.watch(on_change)
+        return self._file.watch(on_change)
 
     def create(
         self, loop_id: str, entries: Sequence[Entry], *, head: Head, metadata: Mapping[str, str] | None = None
