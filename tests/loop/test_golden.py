@@ -38,7 +38,13 @@ def write(path: str, text: str) -> str:
 
 TOOLS = (add, write)
 # Only where calls have loops inside.
-AGENT = sub_loop("research", "Look into it.", params={"model": "claude-opus-5-5", "max_tokens": 128}, tools=TOOLS)
+AGENT = sub_loop(
+    "research",
+    "Look into it.",
+    params={"model": "claude-opus-5-5", "max_tokens": 128},
+    tools=TOOLS,
+    config=LoopConfig(max_parallel_tools=8),
+)
 ADD = call("add", {"a": 1, "b": 2}, id="toolu_add")
 WRITE = call("write", {"path": "a", "text": "Grüße \u2028 12"}, id="toolu_write")
 BIG = call("write", {"n": 12345678901234567890123456789, "path": "n", "text": "x"}, id="toolu_big")

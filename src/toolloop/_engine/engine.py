@@ -18,10 +18,9 @@ from math import inf
 from typing import Any
 
 from toolloop._engine.beginning import Beginnings
-from toolloop._engine.ending import grace_of, is_given_up, is_graced, notice_ends
 from toolloop._engine.in_progress import ActiveTimer, InProgress, keys_of
 from toolloop._engine.model_requests import ModelRequests
-from toolloop._engine.operations import ModelRequest, Operation, Question
+from toolloop._engine.operations import ModelRequest, Operation, Question, grace_of, is_given_up, is_graced, notice_ends
 from toolloop._engine.runtimes import Runtimes
 from toolloop._engine.tool_calls import CallRun
 from toolloop._engine.tool_runs import ToolRuns

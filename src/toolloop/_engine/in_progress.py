@@ -10,8 +10,15 @@ from typing import Any
 
 from attrs import evolve
 
-from toolloop._engine.ending import is_ending, is_given_up
-from toolloop._engine.operations import DIGITS, Key, ModelRequest, Operation, Question
+from toolloop._engine.operations import (
+    DIGITS,
+    Key,
+    ModelRequest,
+    Operation,
+    Question,
+    is_ending,
+    is_given_up,
+)
 from toolloop._engine.questions import Questions
 from toolloop._engine.tool_calls import CallRun
 from toolloop._interface.calls import RunningCall
