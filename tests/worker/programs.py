@@ -77,7 +77,7 @@ def work(
     return "drained"
 
 
-def stand_by(line: Line, *, path: str, kind: str, poll: float, deaf: bool = False) -> None:
+def stand_by(line: Line, *, path: str, kind: str, poll: float, deaf: bool = False, stubborn: bool = False) -> None:
     """Work, and say what reaches this process: a loop that waits, a call that was approved, a stop.
 
     Args:
@@ -86,6 +86,7 @@ def stand_by(line: Line, *, path: str, kind: str, poll: float, deaf: bool = Fals
         kind: `sync`, or the event loop.
         poll: seconds between two polls of any kind.
         deaf: whether no watch tells of a change.
+        stubborn: whether the tool runs on after it was cancelled.
 
     """
     talk = Shared(line)
@@ -103,6 +104,8 @@ def stand_by(line: Line, *, path: str, kind: str, poll: float, deaf: bool = Fals
         while not context.cancelled:
             time.sleep(0.005)
         talk.say(reached="stop")
+        while stubborn:
+            time.sleep(0.01)
         return ""
 
     def answer(_request: Any) -> Any:
