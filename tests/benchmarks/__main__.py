@@ -61,6 +61,7 @@ def sections(*, quick: bool) -> Iterator[str]:
         kept, row = stored.measure(folder, turns, 1000 if quick else 10_000)
         kept += waiting.measure(folder, *((1000, 50) if quick else (10_000, 500)))
         kept += deciding.measure(folder, *((1000, 20, 2.0) if quick else (10_000, 100, 10.0)))
+        kept += [*deciding.measure_stops(folder, 20 if quick else 100), deciding.measure_parallel(5 if quick else 50)]
         yield targets([*turned.figures(), *kept, *_machine(2 if quick else 5), *_imports(5 if quick else 15)])
         yield from turned.tables()
         yield table(

@@ -6,6 +6,7 @@ clock that all processes of a machine share, and its CPU time whenever it reads 
 
 from __future__ import annotations
 
+import asyncio
 import random
 import subprocess
 import sys
@@ -23,8 +24,9 @@ from tests.benchmarks import rounds
 from tests.benchmarks.measure import ROOT
 from tests.benchmarks.report import Figure
 from tests.benchmarks.stored import Model, ask_first
-from toolloop import Approve, Inbox, SqliteStore, ToolLoopHandle, Worker, tool
+from toolloop import Approve, AsyncToolLoopHandle, Inbox, SqliteStore, ToolContext, ToolLoopHandle, Worker, tool
 from toolloop.inbox.items import notification_id
+from toolloop.testing import AsyncScriptedProvider, call, reply
 
 _PAUSES = (0.05, 0.25)  # seconds between two decisions, at random, so that they keep step with no poll
 
@@ -46,9 +48,10 @@ def fill(store: SqliteStore, beside: int, decisions: int) -> list[str]:
 
 
 @contextmanager
-def worker(path: Path, *, notifies: bool) -> Iterator[subprocess.Popen[str]]:
-    """Start the worker, and stop it at the end."""
-    program = [sys.executable, "-m", "tests.benchmarks.deciding", str(path), "notifies" if notifies else ""]
+def worker(path: Path, *, notifies: bool, holds: bool = False) -> Iterator[subprocess.Popen[str]]:
+    """Start the worker, and stop it at the end. `holds`: whether its tools run until they are cancelled."""
+    options = ["notifies" if notifies else "", "holds" if holds else ""]
+    program = [sys.executable, "-m", "tests.benchmarks.deciding", str(path), *options]
     with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as started:
         try:
             yield started
@@ -86,12 +89,61 @@ def seconds_to_start(store: SqliteStore, started: subprocess.Popen[str], loop_id
     return taken[1:]  # the first one shows that the worker stands ready
 
 
+def seconds_to_cancel(store: SqliteStore, started: subprocess.Popen[str], loop_ids: list[str]) -> list[float]:
+    """Return the seconds from each stop to `ctx.cancelled` in the tool that runs."""
+    taken, inbox = list[float](), Inbox(store)
+    for loop_id in loop_ids:
+        (call,) = store.head(loop_id).pending
+        inbox.decide(loop_id, {call.id: Approve(by="ana")})
+        ask(started)
+        time.sleep(random.uniform(*_PAUSES))
+        begun = time.monotonic()
+        inbox.stop(loop_id, by="ana")
+        taken.append(ask(started) - begun)
+    return taken
+
+
 def idle_share(started: subprocess.Popen[str], seconds: float) -> float:
     """Return the share of a core that the worker takes while nothing happens."""
     time.sleep(1)
     begun, before = time.monotonic(), ask(started, "cpu")
     time.sleep(seconds)
     return (ask(started, "cpu") - before) / (time.monotonic() - begun)
+
+
+def measure_stops(folder: Path, stops: int) -> Iterator[Figure]:
+    """Measure how soon a stop reaches a tool in another process."""
+    path = folder / "stopping.db"
+    with SqliteStore(path) as store:
+        loop_ids = fill(store, 0, stops)
+        with worker(path, notifies=False, holds=True) as started:
+            ask(started, "cpu")
+            taken = [each * 1e3 for each in seconds_to_cancel(store, started, loop_ids)]
+    what = "stop in another process to ctx.cancelled in the tool"
+    yield Figure(f"{what}: p50", median(taken), 100, "ms")
+    yield Figure(f"{what}: p90", quantiles(taken, n=10)[-1], 100, "ms")
+
+
+def measure_parallel(count: int) -> Figure:
+    """Measure one turn with 20 async tools of 10 ms."""
+    calls = [call("wait", {}, id=f"c{number}") for number in range(20)]
+
+    @tool
+    async def wait() -> None:
+        """Wait."""
+        await asyncio.sleep(0.01)
+
+    async def main() -> list[float]:
+        taken = []
+        for _ in range(count):
+            provider = AsyncScriptedProvider([reply(calls=calls)])
+            handle = AsyncToolLoopHandle(provider, params=rounds.params(), tools=[wait])
+            begun = time.monotonic()
+            await handle.next_turn()
+            taken.append((time.monotonic() - begun) * 1e3)
+        return taken
+
+    return Figure("a turn with 20 async tools of 10 ms", median(asyncio.run(main())), 15, "ms")
 
 
 def measure(folder: Path, loops: int, decisions: int, seconds: float) -> Iterator[Figure]:
@@ -116,14 +168,19 @@ def measure(folder: Path, loops: int, decisions: int, seconds: float) -> Iterato
                 yield Figure(idle, share * 100, 1, "%")
 
 
-def main(path: str, notifies: str) -> None:
+def main(path: str, notifies: str, holds: str) -> None:
     """Work, and write the moment of each start and, for each line, the CPU time so far."""
 
     @tool(name=rounds.TOOL, needs_approval=True)
-    def look_up(line: int, words: str) -> str:
+    def look_up(line: int, words: str, context: ToolContext) -> str:
         """Look up a line of the ledger."""
         sys.stdout.write(f"{time.monotonic()}\n")
         sys.stdout.flush()
+        while holds and not context.cancelled:
+            time.sleep(0.001)
+        if holds:
+            sys.stdout.write(f"{time.monotonic()}\n")
+            sys.stdout.flush()
         return rounds.look_up(line)
 
     def tell() -> None:
