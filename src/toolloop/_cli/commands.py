@@ -27,7 +27,7 @@ from toolloop.inbox.inbox import Inbox
 from toolloop.machine.values.calls import Answer, Approve, Decision, Deny, Rerun
 from toolloop.stores.protocol import Store
 
-_STATUSES = ("needs_decision", "needs_command", "runnable", "running", "failed", "ended")
+_STATUSES = ("needs_decision", "needs_command", "runnable", "running", "stopping", "failed", "ended")
 Command = Callable[..., Any]
 _GRANTS = """\b
 A role that only uses the tables needs:

@@ -19,7 +19,7 @@ from toolloop.inbox.transcript import Part, fields_of, parts_of, readable, visib
 from toolloop.stores.protocol import StoredLoop
 
 _STATUS_STYLES = {"needs_decision": "bold yellow", "needs_command": "yellow", "failed": "red", "ended": "dim"}
-_DRIVEN = ("runnable", "running")
+_DRIVEN = ("runnable", "running", "stopping")
 _LOOK_EVERY = 0.5  # seconds
 _MARKS = {"user": ("you", "bold green"), "assistant": ("model", "bold blue"), "system": ("system", "bold magenta")}
 

@@ -327,4 +327,4 @@ class DurableLoops:
 
 def _rests(loop: StoredLoop) -> bool:
     """Return whether a loop needs a person, or has ended."""
-    return loop.status not in ("runnable", "running") and (loop.status != "failed" or loop.due_at is None)
+    return loop.status not in ("runnable", "running", "stopping") and (loop.status != "failed" or loop.due_at is None)

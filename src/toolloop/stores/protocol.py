@@ -59,7 +59,8 @@ class Head:
     """The summary of a loop, which a store returns without reading the journal.
 
     Attributes:
-        status: what the loop waits for: `needs_decision`, `needs_command`, `runnable`, `running`, `failed` or `ended`.
+        status: what the loop waits for: `needs_decision`, `needs_command`, `runnable`, `running`, `stopping`, `failed`
+            or `ended`.
         deadline: when the earliest of its calls expires, in seconds since the epoch, or None.
         pending: the calls that wait for a decision.
         retryable: for a failed loop: whether the same request may succeed.
