@@ -12,7 +12,8 @@ from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.effects import EndTurn, Judge, RunCall, SendRequest
 from toolloop.machine.record.loop import Waiting
 from toolloop.machine.record.replies import ParsedReply, read_reply
-from toolloop.machine.tree import begin, outstanding, step
+from toolloop.machine.tree import begin, step
+from toolloop.machine.tree_effects import outstanding
 from toolloop.machine.values.calls import Result
 from toolloop.machine.values.jsontext import encode
 from toolloop.machine.values.setup import Limits, Setup

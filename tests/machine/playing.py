@@ -15,7 +15,8 @@ from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.effects import CancelRequest, Conclude, Effect, EndTurn, Judge, RunCall, SendRequest
 from toolloop.machine.record.loop import Finished, Loop, Waiting
 from toolloop.machine.record.state import Path, State
-from toolloop.machine.tree import begin, fold, outstanding, step
+from toolloop.machine.tree import begin, fold, step
+from toolloop.machine.tree_effects import outstanding
 from toolloop.machine.values.setup import Budget, Limits, Texts
 
 # What the model asks for, reply by reply: the ids of its calls. One that begins with "p" is a loop of its own; a pause

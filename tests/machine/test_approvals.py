@@ -14,7 +14,8 @@ from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.state import State
 from toolloop.machine.rules.approving import describe, describe_progress, missing, which_count, yeses
 from toolloop.machine.rules.calls import digest_of, replace_calls
-from toolloop.machine.tree import fork, outstanding, step
+from toolloop.machine.tree import fork, step
+from toolloop.machine.tree_effects import outstanding
 from toolloop.machine.values.calls import DecisionRecord, GrantSpec, Outcome, PolicyResult, Status, Wait, Why
 from toolloop.machine.values.demands import Demand, Edit
 from toolloop.machine.values.jsontext import encode

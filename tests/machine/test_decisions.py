@@ -17,7 +17,8 @@ from toolloop.machine.record.effects import Judge, RunCall
 from toolloop.machine.record.loop import Judging
 from toolloop.machine.record.state import State
 from toolloop.machine.rules.calls import digest_of
-from toolloop.machine.tree import outstanding, step
+from toolloop.machine.tree import step
+from toolloop.machine.tree_effects import outstanding
 from toolloop.machine.values.calls import (
     Answer,
     Call,

@@ -16,7 +16,8 @@ from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.effects import Conclude
 from toolloop.machine.record.loop import Finished, Loop, Stopping, is_over
 from toolloop.machine.record.state import State
-from toolloop.machine.tree import fold, fork, outstanding, step
+from toolloop.machine.tree import fold, fork, step
+from toolloop.machine.tree_effects import outstanding
 from toolloop.machine.values.calls import Wait, Why
 from toolloop.machine.values.jsontext import encode
 from toolloop.machine.values.setup import Texts

@@ -17,7 +17,8 @@ from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.effects import EndTurn
 from toolloop.machine.record.loop import Judging
 from toolloop.machine.record.state import State
-from toolloop.machine.tree import outstanding, step
+from toolloop.machine.tree import step
+from toolloop.machine.tree_effects import outstanding
 from toolloop.machine.values.calls import DecisionRecord, GrantSpec, Outcome, Reject, Status, Wait, Why
 from toolloop.machine.values.jsontext import encode
 from toolloop.machine.values.setup import Limits

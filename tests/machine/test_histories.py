@@ -23,7 +23,8 @@ from toolloop.machine.record.effects import Judge
 from toolloop.machine.record.loop import Loop, Requesting
 from toolloop.machine.record.state import State
 from toolloop.machine.rules.thinking import all_messages, message_count
-from toolloop.machine.tree import outstanding, step
+from toolloop.machine.tree import step
+from toolloop.machine.tree_effects import outstanding
 from toolloop.machine.values.calls import Result, Status
 from toolloop.machine.values.jsontext import decode, encode
 from toolloop.machine.values.setup import Limits, LoopDetection, Setup

@@ -13,7 +13,8 @@ from toolloop.machine.record.effects import EndTurn, RunCall, SendRequest
 from toolloop.machine.record.loop import Finished, Ready, Running
 from toolloop.machine.record.state import State
 from toolloop.machine.rules.limits import left, spent
-from toolloop.machine.tree import outstanding, step
+from toolloop.machine.tree import step
+from toolloop.machine.tree_effects import outstanding
 from toolloop.machine.values.jsontext import decode
 from toolloop.machine.values.setup import Budget, Limits
 from toolloop.terminations import BudgetExceeded, MaxIterations, PauseLimit, Termination, Timeout

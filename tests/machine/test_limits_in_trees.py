@@ -17,7 +17,8 @@ from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.effects import CancelRequest, EndTurn, Judge, RunCall, SendRequest
 from toolloop.machine.record.state import Path
 from toolloop.machine.rules.limits import left, spent
-from toolloop.machine.tree import outstanding, step
+from toolloop.machine.tree import step
+from toolloop.machine.tree_effects import outstanding
 from toolloop.terminations import BudgetExceeded, NaturalEnd, Timeout
 
 # A tool, a child with a tool, and a child that only speaks.

@@ -32,7 +32,8 @@ from toolloop.machine.record.loop import Failed, Judging, Loop, Ready, Requestin
 from toolloop.machine.record.state import State
 from toolloop.machine.rules.calls import startable
 from toolloop.machine.rules.saying import kept_texts
-from toolloop.machine.tree import outstanding, step
+from toolloop.machine.tree import step
+from toolloop.machine.tree_effects import outstanding
 from toolloop.machine.values.calls import Call, Outcome, Status
 from toolloop.machine.values.jsontext import decode, encode
 from toolloop.machine.values.stop_reasons import RUN

@@ -13,7 +13,8 @@ from toolloop.machine.record.effects import Judge
 from toolloop.machine.record.state import State
 from toolloop.machine.rules.joining import answer_to
 from toolloop.machine.rules.replying import detected
-from toolloop.machine.tree import outstanding, step
+from toolloop.machine.tree import step
+from toolloop.machine.tree_effects import outstanding
 from toolloop.machine.values.calls import Outcome, Result
 from toolloop.machine.values.jsontext import decode, encode
 from toolloop.machine.values.setup import Limits, LoopDetection, Texts

@@ -15,7 +15,8 @@ from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.effects import RunCall, SendRequest
 from toolloop.machine.record.loop import Finished, Stopping
 from toolloop.machine.record.state import State
-from toolloop.machine.tree import fold, fork, outstanding, step
+from toolloop.machine.tree import fold, fork, step
+from toolloop.machine.tree_effects import outstanding
 from toolloop.machine.values.setup import Limits, Texts
 from toolloop.terminations import LIMITS, StopCondition, Timeout
 

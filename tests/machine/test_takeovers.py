@@ -17,7 +17,8 @@ from toolloop.machine.record.effects import EndTurn, SendRequest
 from toolloop.machine.record.loop import Failure, Finished, round_of
 from toolloop.machine.record.state import State
 from toolloop.machine.rules.calls import digest_of
-from toolloop.machine.tree import fork, outstanding, step
+from toolloop.machine.tree import fork, step
+from toolloop.machine.tree_effects import outstanding
 from toolloop.machine.values.calls import Call, DecisionRecord, GrantSpec, Outcome, Result, Status, Wait, Why
 from toolloop.machine.values.chain import Chain
 from toolloop.machine.values.demands import Demand

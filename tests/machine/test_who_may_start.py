@@ -20,7 +20,8 @@ from toolloop.machine.record.state import Path, State
 from toolloop.machine.rules.approving import missing, yeses
 from toolloop.machine.rules.calls import digest_of
 from toolloop.machine.rules.deciding import TAKES
-from toolloop.machine.tree import fork, outstanding, step
+from toolloop.machine.tree import fork, step
+from toolloop.machine.tree_effects import outstanding
 from toolloop.machine.values.calls import Call, DecisionRecord, GrantSpec, PolicyResult, Status, Wait, Why
 from toolloop.machine.values.demands import Demand
 from toolloop.machine.values.jsontext import encode

@@ -31,7 +31,8 @@ from toolloop.machine.record.loop import (
     Waiting,
 )
 from toolloop.machine.record.state import State
-from toolloop.machine.tree import begin, fork, outstanding, step
+from toolloop.machine.tree import begin, fork, step
+from toolloop.machine.tree_effects import outstanding
 from toolloop.machine.values.calls import Status, Wait, Why
 from toolloop.machine.values.setup import Limits
 from toolloop.terminations import LIMITS

@@ -31,7 +31,7 @@ from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.effects import CancelRequest, Effect, RunCall, SendRequest
 from toolloop.machine.record.loop import Stopping, Waiting
 from toolloop.machine.record.state import State
-from toolloop.machine.tree import outstanding
+from toolloop.machine.tree_effects import outstanding
 
 LOG = logging.getLogger("toolloop")
 

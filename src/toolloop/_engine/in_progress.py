@@ -31,7 +31,7 @@ from toolloop.machine.record.effects import Conclude, Effect, EndTurn, Judge, Ru
 from toolloop.machine.record.loop import Finished, Loop, Ready, Requesting, Running, round_of
 from toolloop.machine.record.state import Path, State
 from toolloop.machine.rules.calls import ends
-from toolloop.machine.tree import outstanding
+from toolloop.machine.tree_effects import outstanding
 from toolloop.machine.values.calls import Call, Result, Status
 
 # These events follow from others and have no time; it goes with the next event that has one. `Opened` has a time,

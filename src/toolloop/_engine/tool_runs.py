@@ -18,7 +18,7 @@ from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.effects import Conclude, RunCall
 from toolloop.machine.record.loop import Loop
 from toolloop.machine.rules.calls import digest_of
-from toolloop.machine.tree import outstanding
+from toolloop.machine.tree_effects import outstanding
 from toolloop.machine.values.calls import Call, Outcome, Result, Status
 
 LOG = logging.getLogger("toolloop")

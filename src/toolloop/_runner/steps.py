@@ -33,7 +33,8 @@ from toolloop.machine.rules.calls import is_settled
 from toolloop.machine.rules.history_edits import why_not_again
 from toolloop.machine.rules.joining import answer_to
 from toolloop.machine.rules.thinking import all_messages
-from toolloop.machine.tree import outstanding, step
+from toolloop.machine.tree import step
+from toolloop.machine.tree_effects import outstanding
 from toolloop.machine.values.calls import Continue, InjectMessages, Status
 from toolloop.machine.values.jsontext import JSON, a_type, decode, encode
 from toolloop.machine.values.stop_reasons import ReplyAction

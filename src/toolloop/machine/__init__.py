@@ -78,7 +78,8 @@ from toolloop.machine.record.loop import (
 )
 from toolloop.machine.record.replies import ParsedReply as ParsedReply, read_reply as read_reply
 from toolloop.machine.record.state import Path as Path, State as State
-from toolloop.machine.tree import begin as begin, fold as fold, fork as fork, outstanding as outstanding, step as step
+from toolloop.machine.tree import begin as begin, fold as fold, fork as fork, step as step
+from toolloop.machine.tree_effects import outstanding as outstanding
 from toolloop.machine.values.calls import (
     Call as Call,
     DecisionRecord as DecisionRecord,

@@ -24,10 +24,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from attrs import evolve, field, frozen
+from attrs import evolve
 
 from toolloop.errors import IllegalCommand
-from toolloop.machine.machine import end_stopped, outstanding as effects_of, take, wake
+from toolloop.machine.machine import end_stopped, take, wake
 from toolloop.machine.queries import (
     children,
     inside,
@@ -42,7 +42,7 @@ from toolloop.machine.queries import (
     waiting,
 )
 from toolloop.machine.record import journal_events as ev
-from toolloop.machine.record.effects import Conclude, Effect, EndTurn, RunCall, SendRequest
+from toolloop.machine.record.effects import EndTurn
 from toolloop.machine.record.loop import (
     Failed,
     Judging,
@@ -59,11 +59,12 @@ from toolloop.machine.record.loop import (
 from toolloop.machine.record.state import Path, State
 from toolloop.machine.refusals import not_possible, undecided_calls
 from toolloop.machine.rules import limits
-from toolloop.machine.rules.calls import ask_again, replace_calls, startable
+from toolloop.machine.rules.calls import ask_again, replace_calls
 from toolloop.machine.rules.deciding import unknown_call
 from toolloop.machine.rules.expiry import advance_time, end_if_expired
 from toolloop.machine.rules.joining import end
 from toolloop.machine.rules.turns import proceed, spend, with_previews, with_round
+from toolloop.machine.tree_effects import look, may_start
 from toolloop.machine.values.calls import DecisionRecord, Result, Status
 from toolloop.machine.values.chain import Chain
 
@@ -331,11 +332,11 @@ def _take_history(state: State, event: ev.HistoryTaken) -> State:
 
 def _end_turn(state: State, path: Path, event: ev.TurnEnded) -> Loop:
     """End the turn of a loop with loops inside its calls: it waits, a limit was reached, or a loop below failed."""
-    loop, found = with_previews(state.loops[path], event.previews), _look(state, path)
+    loop, found = with_previews(state.loops[path], event.previews), look(state, path)
     if found.effects != (EndTurn(path),):
         raise not_possible(loop, event, "something can still be done, or is in progress")
     loops = children(state, path, loop.round)
-    unfinished = runs_calls(loop) or any(is_at_work(child) for _, child in loops) or _may_start(loop)
+    unfinished = runs_calls(loop) or any(is_at_work(child) for _, child in loops) or may_start(loop)
     if unfinished and (late := limits.out_of_time(loop)):
         return end(loop, late, waits=event.waits)
     parts = tuple(part for part in (*limits.BEFORE_TOOLS, *limits.BEFORE_REQUESTS_BELOW) if part in found.held)
@@ -346,70 +347,6 @@ def _end_turn(state: State, path: Path, event: ev.TurnEnded) -> Loop:
         return loop._replace(phase=Waiting("decision_required"))
     call_id, failure = failures[0]
     return loop._replace(phase=Failed(evolve(failure, path=(call_id, *failure.path))))
-
-
-# --- effects ---------------------------------------------------------------------------------------------------------
-
-
-@frozen
-class _Found:
-    """The effects to perform in a loop and inside its calls.
-
-    Attributes:
-        busy: whether something is in progress.
-        held: the parts of the budgets, of this loop or of those above, that forbid an effect.
-
-    """
-
-    effects: tuple[Effect, ...] = field(default=())
-    busy: bool = False
-    held: frozenset[str] = frozenset()
-
-
-def outstanding(state: State) -> tuple[Effect, ...]:
-    """Return the effects to perform now in the whole tree; none if it is the caller's turn, or all are in progress."""
-    return _look(state, ()).effects if len(state.loops) > 1 else effects_of(state.root)
-
-
-def _look(state: State, path: Path, room: limits.Room = limits.ANY) -> _Found:
-    """Return the effects to perform in the loop at `path` and inside its calls."""
-    loop = state.loops[path]
-    if isinstance(loop.phase, Running):
-        return _look_inside(state, path, room)
-    effects = tuple(evolve(effect, path=path) for effect in effects_of(loop))
-    if room.requests == 0 and SendRequest(path) in effects:
-        return _Found(held=frozenset(limits.BEFORE_REQUESTS_BELOW))
-    return _Found(effects, busy=isinstance(loop.phase, (Requesting, Stopping)))
-
-
-def _look_inside(state: State, path: Path, room: limits.Room) -> _Found:
-    loop = state.loops[path]
-    loops = children(state, path, loop.round)
-    if limits.out_of_time(loop):
-        over = tuple(Conclude(below[-1], path) for below, child in loops if is_over(child))
-        return _Found(over or (EndTurn(path),))
-    tools = limits.lesser(room.tools, limits.room_for_tools(loop))
-    below_room = limits.Room(limits.lesser(room.requests, room_for_requests(state, path)), tools)
-    runs = (effect for effect in effects_of(loop, tools) if isinstance(effect, RunCall))
-    effects: list[Effect] = [evolve(effect, path=path) for effect in runs]
-    busy = runs_calls(loop)
-    held = frozenset(limits.BEFORE_TOOLS if tools == 0 and _may_start(loop) else ())
-    for below, child in loops:
-        if is_over(child):
-            effects.append(Conclude(below[-1], path))
-        else:
-            found = _look(state, below, below_room)
-            effects += found.effects
-            busy, held = busy or found.busy, held | found.held
-    if effects or busy:
-        return _Found(tuple(effects), busy)
-    if held and room != limits.ANY and _look(state, path).effects != (EndTurn(path),):
-        return _Found(held=held)
-    return _Found((EndTurn(path),), held=held)
-
-
-def _may_start(loop: Loop) -> bool:
-    return loop.round is not None and bool(startable(loop.setup, loop.round))
 
 
 # --- copies ----------------------------------------------------------------------------------------------------------
