@@ -22,7 +22,7 @@ from toolloop import (
     Yielded,
     testing as kit,
 )
-from toolloop.stores import Store
+from toolloop.stores import SqliteStore, Store
 from toolloop.types import AsyncReplyStream, AsyncTurnStream, ReplyStream, TurnStream
 
 SOURCE = Path(toolloop.__file__).parent
@@ -36,7 +36,7 @@ READERS: dict[str, tuple[object, ...]] = {
     "machine": (*HANDLES, Yielded),
     "_runner": (ToolRunner, AsyncToolRunner, ReplyStream, AsyncReplyStream),
     "stores": (Store,),
-    "testing": (Store, kit),
+    "testing": (Store, SqliteStore, kit),  # with its optional members
 }
 FOLDERS = sorted(path.name for path in SOURCE.iterdir() if (path / "__init__.py").exists())
 # Names with an owner before the dot, and calls without one: `handle.pending_turn`, `into_result()`, `resume(Stop())`.

@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 
 from tests.stores.broken import breaks
-from toolloop.stores import MemoryStore, StoredLoop
+from toolloop.stores import Lease, MemoryStore, StoredLoop
 
 
 @breaks("due_loops_are_those_of_the_list")
@@ -37,3 +37,19 @@ class Silent(MemoryStore):
     def watch(self, on_change: Callable[[], object]) -> Generator[None]:
         on_change()
         yield
+
+
+@breaks("progress_is_kept_beside_the_lease")
+class ProgressOutlivesItsLease(MemoryStore):
+    def keep_progress(self, lease: Lease, text: str | None) -> None:
+        self.__dict__.setdefault("texts", {})[lease.loop_id] = text
+
+    def progress(self, loop_id: str) -> str | None:
+        text: str | None = self.__dict__.get("texts", {}).get(loop_id)
+        return text
+
+
+@breaks("progress_is_kept_beside_the_lease")
+class ForgetsProgress(MemoryStore):
+    def keep_progress(self, lease: Lease, text: str | None) -> None:
+        pass

@@ -65,7 +65,8 @@ def make_old(where: Path | str) -> None:
     """Turn a store into one of the version before, which lacks the last columns and their indexes."""
     room, last = ("", "loops_unnotified") if isinstance(where, Path) else ("toolloop.", "loops_waiting")
     run_sql(where, *(f"DROP INDEX {room}{name}" for name in ("loops_by_due", last)))
-    run_sql(where, *(f"ALTER TABLE {loops_in(where)} DROP COLUMN {name}" for name in ("notified_rev", "named")))
+    lacking = ("named", "notified_rev", "progress_token", "progress")
+    run_sql(where, *(f"ALTER TABLE {loops_in(where)} DROP COLUMN {name}" for name in lacking))
 
 
 each_kind = pytest.mark.parametrize("kind", ["sqlite", in_postgres])
@@ -131,6 +132,21 @@ def test_what_is_named_belongs_to_its_call_alone(kind: str, tmp_path: Path) -> N
 
 
 @each_kind
+def test_an_earlier_version_may_drive_a_loop_after_this_one(kind: str, tmp_path: Path) -> None:
+    """It leaves the progress as it is when it returns or takes a lease, and that is not shown for its own lease."""
+    where = place(kind, tmp_path)
+    with store_in(where) as store:
+        store.create("loop", [], head=READY)
+        store.keep_progress(store.acquire("loop", "me", until=1.0), "1")
+        assert store.progress("loop") == "1"
+        of_old = "lease_owner = 'old', lease_token = 99, lease_until = 2"
+        for lease in ("lease_owner = NULL, lease_token = NULL, lease_until = NULL", of_old):
+            run_sql(where, f"UPDATE {loops_in(where)} SET {lease}")
+            assert store.progress("loop") is None
+        assert run_sql(where, f"SELECT progress FROM {loops_in(where)}") == [("1",)]
+
+
+@each_kind
 def test_a_store_of_an_earlier_version_gets_the_column(kind: str, tmp_path: Path) -> None:
     """Once, by whichever process opens it first; nothing else changes."""
     where = place(kind, tmp_path)
@@ -192,6 +208,7 @@ def test_a_file_of_an_earlier_version_is_read_without_write_permission(open_fold
             )
             assert worker.ask("store.head('loop').pending[0].named") == "{}"
             assert worker.ask("store.load('loop').rev") == "1"
+            assert worker.ask("store.progress('loop')") == "None"
         assert {file: file.read_bytes() for file in open_folder.iterdir() if file in before} == before
 
 

@@ -40,6 +40,7 @@ class _Loop:
     created: float
     entries: dict[str, Entry] = field(factory=dict)  # by id, in their order
     lease: Lease | None = None
+    progress: tuple[int, str | None] = (0, None)  # the token of its lease, and the text
 
     def add(self, entries: Sequence[Entry]) -> int:
         self.entries |= {entry.id: entry for entry in entries}  # in one step, so that an interrupt cannot split it
@@ -186,6 +187,21 @@ class MemoryStore:
             loop = self._loops.get(lease.loop_id)
             if loop is not None and loop.is_leased_by(lease):
                 loop.lease = None
+
+    def keep_progress(self, lease: Lease, text: str | None) -> None:
+        """Keep a text beside a lease, or remove it. Nothing happens if it is not the loop's lease."""
+        with _LOCK, _transaction():
+            loop = self._loops.get(lease.loop_id)
+            if loop is not None and loop.is_leased_by(lease):
+                loop.progress = (lease.token, text)
+
+    def progress(self, loop_id: str) -> str | None:
+        """Return the text beside the lease of a loop, or None."""
+        with _LOCK, _transaction():
+            loop = self._loops.get(loop_id)
+            if loop is None or loop.lease is None or loop.lease.token != loop.progress[0]:
+                return None
+            return loop.progress[1]
 
     def secret(self) -> str:
         """See `Store.secret`."""

@@ -10,6 +10,10 @@
   `due_at` after that. Without it, a worker reads all loops that have not ended, at each poll.
 - `list_unnotified() -> list[StoredLoop]` and `mark_notified(loops)`, both or neither: the loops with waiting calls, but
   for those that were marked and are still at that revision.
+- `keep_progress(lease, text)` and `progress(loop_id) -> str | None`, both or neither: a text by which the driver of a
+  loop shows other processes what it does. The store returns it as long as that lease is the loop's. It is not part of
+  the journal. `keep_progress` does nothing if the lease is not the loop's, or the loop does not exist, and None removes
+  the text; `progress` returns None then. Without them, other processes do not see the progress of a loop.
 """
 
 from __future__ import annotations
@@ -20,7 +24,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final
 
 from toolloop.stores.arguments import check_seconds
-from toolloop.stores.protocol import StoredLoop
+from toolloop.stores.protocol import Lease, StoredLoop
 
 LEASE_SECONDS: Final = 60.0
 _MAY_BE_DUE = ("runnable", "running", "stopping", "needs_decision", "failed")
@@ -81,3 +85,19 @@ def mark_notified(store: Any, loops: Sequence[StoredLoop]) -> None:
     """Mark loops of whose waiting calls all notifications were sent, if the store supports that."""
     if loops and hasattr(store, "mark_notified"):
         store.mark_notified(loops)
+
+
+def keeps_progress(store: Any) -> bool:
+    """Return whether a store keeps the progress of drivers."""
+    return hasattr(store, "keep_progress")
+
+
+def keep_progress(store: Any, lease: Lease, text: str | None) -> None:
+    """Keep a text beside a lease, if the store supports that."""
+    if keeps_progress(store):
+        store.keep_progress(lease, text)
+
+
+def kept_progress(store: Any, loop_id: str) -> str | None:
+    """Return the text that the driver of a loop keeps beside its lease, or None."""
+    return store.progress(loop_id) if keeps_progress(store) else None

@@ -192,8 +192,9 @@ class Store(Protocol):
     `first_id` is the id of the first event of a journal. It identifies the loop: a loop that was deleted and created
     again under the same id has another first event. Methods with this parameter then raise `LoopNotFound`.
 
-    A store may also have `lease_seconds`, `now()`, `watch()`, `list_due()`, and both `list_unnotified()` and
-    `mark_notified()`: see `PostgresStore`. Without `list_due()`, a worker reads all loops that have not ended.
+    A store may also have `lease_seconds`, `now()`, `watch()`, `list_due()`, both `list_unnotified()` and
+    `mark_notified()`, and both `keep_progress()` and `progress()`: see `PostgresStore`. Without `list_due()`, a worker
+    reads all loops that have not ended.
     """
 
     def create(

@@ -53,6 +53,9 @@ COMMENT ON TABLE toolloop.loops IS '{_FORMAT}';
 _ADDED: Final = {
     "named": "ALTER TABLE toolloop.loops ADD COLUMN named text",
     "notified_rev": "ALTER TABLE toolloop.loops ADD COLUMN notified_rev bigint",
+    # What the driver with the lease `progress_token` shows. Earlier versions leave them as they are.
+    "progress_token": "ALTER TABLE toolloop.loops ADD COLUMN progress_token bigint",
+    "progress": "ALTER TABLE toolloop.loops ADD COLUMN progress text",
     "loops_by_due": f"CREATE INDEX loops_by_due ON toolloop.loops ({DUE_AT}) WHERE {DUE_AT} IS NOT NULL",
     # Not by `notified_rev <> rev`: an index that names `rev` would have every append rewrite all indexes of the row.
     "loops_waiting": "CREATE INDEX loops_waiting ON toolloop.loops (number) WHERE pending <> '[]'",

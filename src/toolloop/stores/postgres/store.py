@@ -316,10 +316,24 @@ class PostgresStore:
         """See `Store.release`."""
         arguments.check_kind("lease", lease, Lease)
         query = f"""WITH free AS (
-            UPDATE toolloop.loops SET lease_owner = NULL, lease_token = NULL, lease_until = NULL
+            UPDATE toolloop.loops SET lease_owner = NULL, lease_token = NULL, lease_until = NULL, progress = NULL
             WHERE loop_id = %s AND lease_token = %s RETURNING 1
         ) SELECT {_NOTIFY} FROM free"""  # noqa: S608 - likewise
         self._db.run(lambda db: rows_of(db, query, lease.loop_id, lease.token), again=True)
+
+    def keep_progress(self, lease: Lease, text: str | None) -> None:
+        """Keep a text beside a lease, or remove it. Nothing happens if it is not the loop's lease."""
+        query = f"""WITH kept AS (
+            UPDATE toolloop.loops SET progress = %s, progress_token = lease_token
+            WHERE loop_id = %s AND lease_token = %s RETURNING 1
+        ) SELECT {_NOTIFY} FROM kept"""  # noqa: S608 - likewise
+        self._db.run(lambda db: rows_of(db, query, text, lease.loop_id, lease.token), again=True)
+
+    def progress(self, loop_id: str) -> str | None:
+        """Return the text beside the lease of a loop, or None."""
+        query = "SELECT progress FROM toolloop.loops WHERE loop_id = %s AND progress_token = lease_token"
+        rows = self._db.run(lambda db: rows_of(db, query, loop_id), again=True)
+        return rows[0][0] if rows else None
 
     def secret(self) -> str:
         """See `Store.secret`."""

@@ -65,9 +65,14 @@ _SCHEMA = (
 _ADDED = {
     "named": "ALTER TABLE loops ADD COLUMN named TEXT",
     "notified_rev": "ALTER TABLE loops ADD COLUMN notified_rev INTEGER",
+    # What the driver with the lease `progress_token` shows. They come last, because a row that is read up to another
+    # column is not read further. Earlier versions leave them as they are, so that they may be of an earlier lease.
+    "progress_token": "ALTER TABLE loops ADD COLUMN progress_token INTEGER",
+    "progress": "ALTER TABLE loops ADD COLUMN progress TEXT",
     "loops_by_due": f"CREATE INDEX loops_by_due ON loops ({DUE_AT}) WHERE {DUE_AT} IS NOT NULL",
     "loops_unnotified": f"CREATE INDEX loops_unnotified ON loops (number) WHERE {UNNOTIFIED}",
 }
+_COLUMNS = ("named", "progress_token", "progress")  # of them, those that a reader needs
 _FULL = 2  # of PRAGMA synchronous
 _LINGER = 20  # looks for changes that nobody needs, so that a driver's next turn finds the thread and its connection
 _PAGE_SIZE = 8192  # with SQLite's default of 4096, events of about 1 KB leave an eighth of the file unused
@@ -319,9 +324,10 @@ def _read_only(path: Path) -> Generator[sqlite3.Connection]:
                 raise StoreError(  # noqa: TRY301 - a writer may be creating the store, as with any failure here
                     f"{path} is empty, and this process may not write to the file or its folder"
                 )
-            if _ADDED["named"] in _lacking(connection):
+            lacking = {*_lacking(connection)}
+            if columns := [f"NULL AS {name}" for name in _COLUMNS if _ADDED[name] in lacking]:
                 connection.execute("PRAGMA temp_store = MEMORY")
-                connection.execute("CREATE TEMP VIEW loops AS SELECT *, NULL AS named FROM main.loops")
+                connection.execute(f"CREATE TEMP VIEW loops AS SELECT *, {', '.join(columns)} FROM main.loops")  # noqa: S608 - names from above
             yield connection
     except Exception as error:
         is_closed = has_log and _code(error) in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)

@@ -276,6 +276,16 @@ class SqliteStore:
 
         self._file.write(act)
 
+    def keep_progress(self, lease: Lease, text: str | None) -> None:
+        """Keep a text beside a lease, or remove it. Nothing happens if it is not the loop's lease."""
+        query = "UPDATE loops SET progress = ?, progress_token = lease_token WHERE loop_id = ? AND lease_token = ?"
+        self._file.write(lambda db: db.execute(query, (text, lease.loop_id, lease.token)))
+
+    def progress(self, loop_id: str) -> str | None:
+        """Return the text beside the lease of a loop, or None."""
+        query = "SELECT progress FROM loops WHERE loop_id = ? AND progress_token = lease_token"
+        return self._file.read(lambda db: next((text for (text,) in db.execute(query, (loop_id,))), None))
+
     def secret(self) -> str:
         """See `Store.secret`."""
 
@@ -337,3 +347,5 @@ def _set_lease(db: sqlite3.Connection, number: int, lease: Lease | None) -> None
     db.execute(
         "UPDATE loops SET lease_owner = ?, lease_token = ?, lease_until = ? WHERE number = ?", (*columns, number)
     )
+    if lease is None:
+        db.execute("UPDATE loops SET progress = NULL WHERE number = ? AND progress IS NOT NULL", (number,))

@@ -84,4 +84,43 @@ def a_change_is_reported(make: MakeStore) -> None:
             same("calls of the function after a change", is_told, True)  # noqa: FBT003 - the expected value
 
 
-OPTIONAL_RULES = (due_loops_are_those_of_the_list, a_marked_loop_is_listed_after_its_next_event, a_change_is_reported)
+def progress_is_kept_beside_the_lease(make: MakeStore) -> None:
+    """`progress` returns the last text of the current lease, and no event or head changes with it."""
+    store: Any = emptied(make)
+    if not hasattr(store, "keep_progress"):
+        return
+    same("progress() of no loop", store.progress("loop"), None)
+    store.create("loop", entries("a"), head=READY)
+    store.create("other", entries("a"), head=READY)
+    first, other = (store.acquire(name, "me", until=1.0) for name in ("loop", "other"))
+    same("progress() of a new lease", store.progress("loop"), None)
+    before = store.head("loop")
+    for text in ("1", "\\u0000 \n", None, "2"):
+        store.keep_progress(first, text)
+        same("progress() of the lease", store.progress("loop"), text)
+    same("the row beside a progress", store.head("loop"), before)
+    same("progress() of another loop", store.progress("other"), None)
+    store.keep_progress(other, "other")
+    store.release(first)
+    same("progress() without a lease", store.progress("loop"), None)
+    second = store.acquire("loop", "you", until=1.0)
+    same("progress() of the next lease", store.progress("loop"), None)
+    store.keep_progress(first, "late")
+    same("progress() after a text of a lease that is over", store.progress("loop"), None)
+    store.keep_progress(second, "3")
+    third = store.acquire("loop", "she", until=1.0, instead_of=second.token)
+    same("progress() after the lease was replaced", store.progress("loop"), None)
+    store.keep_progress(third, "4")
+    same("progress() of the lease in its place", store.progress("loop"), "4")
+    store.delete("loop")
+    store.keep_progress(third, "5")
+    same("progress() of a deleted loop", store.progress("loop"), None)
+    same("progress() of the loop beside it", store.progress("other"), "other")
+
+
+OPTIONAL_RULES = (
+    due_loops_are_those_of_the_list,
+    a_marked_loop_is_listed_after_its_next_event,
+    a_change_is_reported,
+    progress_is_kept_beside_the_lease,
+)
