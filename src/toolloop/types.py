@@ -12,7 +12,12 @@ from toolloop._interface.config import (
 )
 from toolloop._interface.grants import GivenGrant as GivenGrant, Grants as Grants
 from toolloop._interface.heads import UsageView as UsageView
-from toolloop._interface.loop_view import ChildView as ChildView, KeptView as KeptView, PendingView as PendingView
+from toolloop._interface.loop_view import (
+    ChildView as ChildView,
+    KeptView as KeptView,
+    PendingView as PendingView,
+    RunningView as RunningView,
+)
 from toolloop._interface.results import Turn as Turn
 from toolloop._interface.shown import Shown as Shown
 from toolloop._interface.standing import Standing as Standing

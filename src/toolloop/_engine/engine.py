@@ -25,6 +25,7 @@ from toolloop._engine.runtimes import Runtimes
 from toolloop._engine.tool_calls import CallRun
 from toolloop._engine.tool_runs import ToolRuns
 from toolloop._interface.calls import RunningCall
+from toolloop._interface.progress import Progress
 from toolloop._journal.journal import Journal, PendingRecord
 from toolloop.machine.queries import everywhere, is_due, time_left, waiting
 from toolloop.machine.record import journal_events as ev
@@ -324,6 +325,10 @@ class Engine:
         """Return the calls whose tools still run here, though the loop is to end."""
         with self.journal.lock:
             return self._progress.running_calls()
+
+    def shown(self, *, has_text: bool = False) -> Progress:
+        """Return what is in progress here, for other processes. See `InProgress.shown`."""
+        return self._progress.shown(has_text=has_text)
 
     def interrupt(self) -> float:
         """Tell the tools in threads that they are cancelled. Return for how many seconds to wait for their ends."""

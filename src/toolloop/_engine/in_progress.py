@@ -22,6 +22,7 @@ from toolloop._engine.operations import (
 from toolloop._engine.questions import Questions
 from toolloop._engine.tool_calls import CallRun
 from toolloop._interface.calls import RunningCall
+from toolloop._interface.progress import Progress
 from toolloop._journal.journal import Journal, PendingRecord
 from toolloop._usage import IterationUsage
 from toolloop.events import WatchEvent
@@ -207,12 +208,27 @@ class InProgress:
 
     def running_calls(self) -> tuple[RunningCall, ...]:
         """Return the calls whose tools run here, and which a loop waits for before it ends."""
-        began = self.journal.now() - time.monotonic()
-        return tuple(
-            RunningCall("/".join(each.key[1:]), run.call.name, datetime.fromtimestamp(began + each.begun, UTC))
-            for each in self.operations.values()
-            if isinstance(run := each.work, CallRun) and each.launched and self.is_ending(each)
-        )
+        return tuple(self._running(each) for each in self.operations.values() if each.launched and self.is_ending(each))
+
+    def _running(self, operation: Operation) -> RunningCall:
+        if operation.since is None:  # kept, because the difference of the clocks varies
+            operation.since = round(self.journal.now() - time.monotonic() + operation.begun, 3)
+        name = operation.work.call.name if isinstance(operation.work, CallRun) else ""
+        since = datetime.fromtimestamp(operation.since, UTC)
+        return RunningCall("/".join(operation.key[1:]), name, since, *operation.report)
+
+    def shown(self, *, has_text: bool = False) -> Progress:
+        """Return what is in progress, for other processes. `has_text`: with the text of the reply that streams.
+
+        It takes no lock: another thread asks, or the copy of a handle in a forked child.
+        """
+        operations = self.operations
+        runs = [each for each in operations.values() if each.launched and isinstance(each.work, CallRun)]
+        calls = tuple(self._running(each) for each in runs if self.is_awaited(each) or self.is_ending(each))
+        reply = operations.get(("request",))
+        if has_text and reply is not None and isinstance(reply.work, ModelRequest) and reply.work.hear is not None:
+            return Progress(calls, reply.work.read.partial_text or None)
+        return Progress(calls)
 
     def next_orphan(self) -> ev.Event | None:
         """Return the end of a request or call that is in progress in the state, but not in this process."""

@@ -36,7 +36,8 @@ class ModelRequests:
     Attributes:
         provider: sends the requests.
         errors: the error of the last failed request of each loop, by path.
-        streams: whether replies are streamed.
+        streams: whether replies are streamed to a reader of the turn.
+        is_live: whether they are streamed in any case, because other processes see their text.
 
     """
 
@@ -44,6 +45,7 @@ class ModelRequests:
         """Keep the parts. `is_async`: whether the caller's functions may be async."""
         self.errors: dict[Path, Exception] = {}
         self.streams = False
+        self.is_live = False
         self._progress = progress
         self._runtimes = runtimes
         self.provider = provider
@@ -99,7 +101,7 @@ class ModelRequests:
         path = loop.setup.path
         started = RequestStarted(loop.iterations + 1, path=path)
         operation, work = self._add(path, request, self.provider, started)
-        if self.streams and callable(getattr(self.provider, "stream", None)):
+        if (self.streams or self.is_live) and callable(getattr(self.provider, "stream", None)):
             work.hear = partial(self._hear, operation, work)
         self.errors.pop(path, None)
         operation.recorded = self._progress.record(ev.Requested(path=path))

@@ -132,6 +132,8 @@ class Operation:
         begun: when that began, by `time.monotonic`.
         thread: the thread that performs it, or is about to; None if the driver or a task performs it.
         left_at: when its loop was seen to end without waiting for it any longer, by `time.monotonic`.
+        since: when it began, in seconds since the epoch, once `InProgress.shown` has measured it.
+        report: the last progress that its tool reported: the message, the progress and the total.
         interrupted: whether the caller gave it up with Ctrl-C, so that its tool sees `cancelled`.
         outcome: its value and its error, until they are recorded.
         cancel: cancels the task that performs it, at once or after some seconds.
@@ -146,6 +148,8 @@ class Operation:
     begun: float = field(factory=time.monotonic)
     thread: Thread | None = None
     left_at: float | None = None
+    since: float | None = None
+    report: tuple[str | None, float | None, float | None] = (None, None, None)
     interrupted: bool = False
     outcome: tuple[Any, Exception | None] | None = None
     cancel: Callable[[float], object] = lambda _seconds: None

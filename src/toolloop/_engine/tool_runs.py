@@ -63,6 +63,7 @@ class ToolRuns:
         operation: Operation
 
         def report(*progress: Any) -> None:
+            operation.report = progress
             if self._progress.is_awaited(operation):
                 self._progress.announce(CallProgress(iteration, call.id, call.name, *progress, path=path))
 

@@ -175,7 +175,7 @@ def assemble(parts: LoopParts, driver_class: type[Driver]) -> Assembly:
         is_asleep=parts.wake_up is not None,
     )
     if lease is not None:
-        lease.in_use = engine.has_runs
+        lease.in_use, lease.progress.read = engine.has_runs, engine.shown
     late = partial(_store_late_ends, journal, lease)
     driver, commands = driver_class(engine, late), Commands(runtimes, journal.now)
     if lease is not None:

@@ -20,6 +20,7 @@ from toolloop._interface.config import DEFAULT_CONFIG, LoopConfig
 from toolloop._interface.decisions import name_of, said_texts, said_turn, to_seconds
 from toolloop._interface.grants import Grants, standing_grants
 from toolloop._interface.loop_view import LoopView, view_of
+from toolloop._interface.progress import Progress
 from toolloop._interface.results import ToolLoopResult, Turn, Yielded
 from toolloop._interface.shown import bound
 from toolloop._interface.standing import Standing
@@ -226,10 +227,27 @@ class HandleBase(Generic[ProviderOrClient]):
     def view(self) -> LoopView:
         """Return the loop as JSON, for a page: its state, pending calls, last text, usage and remaining limits.
 
-        `children` has the loops inside its calls, each with its path and its own children.
+        `children` has the loops inside its calls, each with its path and its own children. `running` has the calls that
+        run. If another process runs them, a sync handle reads their progress from the store.
         """
-        error = self._turns.error()
-        return view_of(self.state, error=None if error is None else str(error))
+        error, (is_driven, progress) = self._turns.error(), self._doing()
+        text = None if error is None else str(error)
+        return view_of(self.state, error=text, running=progress.running, is_driven=is_driven)
+
+    def _doing(self) -> tuple[bool | None, Progress]:
+        """Return whether the loop has a driver, and what that does now."""
+        if self._driving.is_active or self._engine.has_runs():
+            return True, self._engine.shown()
+        lease = self._lease
+        if lease is None or status_of(self.state) not in ("running", "stopping"):
+            return False, Progress()
+        return (None, Progress()) if self._driver_class.is_async else lease.read_progress()
+
+    def _keep_live(self, seconds: float | None) -> None:
+        """Request streamed replies from now on, and show other processes their text. None: do not."""
+        self._assembly.requests.is_live = seconds is not None
+        if self._lease is not None:
+            self._lease.progress.live = seconds
 
     def __repr__(self) -> str:
         loop = self.state.root

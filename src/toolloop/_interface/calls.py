@@ -30,13 +30,17 @@ class RunningCall:
     Attributes:
         id: its id, as decisions and views name it; below a nested loop, with the ids of the calls above it.
         name: the name of its tool.
-        since: when the tool began, in UTC.
+        since: when the tool began, in UTC; None if another process runs it and has not stored that yet.
+        message: the last `message` of `ToolContext.report`; `progress` and `total` likewise. They are None before that.
 
     """
 
     id: str
     name: str
-    since: datetime
+    since: datetime | None
+    message: str | None = None
+    progress: float | None = None
+    total: float | None = None
 
 
 def pending_calls(state: State) -> tuple[ToolCall, ...]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TypedDict
 
-from toolloop._interface.calls import pending_calls
+from toolloop._interface.calls import RunningCall, pending_calls
 from toolloop._interface.heads import UsageView, accepted_decisions, names_along, usage_of
+from toolloop._interface.progress import calls_that_run
 from toolloop._interface.results import text_of
 from toolloop._public import set_module
 from toolloop.machine.queries import children, status_of
@@ -54,6 +56,18 @@ class KeptView(TypedDict):
     at: str
 
 
+@set_module("toolloop.types")
+class RunningView(TypedDict):
+    """A running call as JSON: see `RunningCall`. `since`: a time in ISO 8601, or None."""
+
+    id: str
+    name: str
+    since: str | None
+    message: str | None
+    progress: float | None
+    total: float | None
+
+
 class _OneView(TypedDict):
     """A loop without its nested loops and waiting calls."""
 
@@ -94,6 +108,9 @@ class LoopView(_OneView):
         children: the loops inside its calls, each with its `path`, the `name` of its tool, and its own children.
         pending: the waiting calls, including nested ones.
         kept: what persons said, until it joins the conversation: oldest first.
+        running: the running calls, including nested ones, each with the progress that its tool reported.
+        driven: whether a driver works on the loop. It is False, too, if the driver of a `running` or `stopping` loop is
+            gone, and None if an async handle does not drive the loop itself: `AsyncInbox.show` knows it.
 
     """
 
@@ -102,15 +119,26 @@ class LoopView(_OneView):
     children: list[ChildView]
     pending: list[PendingView]
     kept: list[KeptView]
+    running: list[RunningView]
+    driven: bool | None
 
 
-def view_of(state: State, *, error: str | None = None, key: SecretKey = no_key) -> LoopView:
+def view_of(
+    state: State,
+    *,
+    error: str | None = None,
+    key: SecretKey = no_key,
+    running: Sequence[RunningCall] = (),
+    is_driven: bool | None = None,
+) -> LoopView:
     """Return a loop with its waiting calls and its nested loops.
 
     Args:
         state: the state of the loop.
         error: the text of its error, if any.
         key: see `hide_secrets`.
+        running: what its driver says of the calls that run.
+        is_driven: whether it has a driver; None if that is unknown.
 
     """
     view = _of_one(state, ())
@@ -124,6 +152,19 @@ def view_of(state: State, *, error: str | None = None, key: SecretKey = no_key) 
         "children": _inside(state, ()),
         "pending": pending,
         "kept": [_of_kept(each) for each in state.root.kept if each.id],
+        "running": [_of_running(call) for call in calls_that_run(state, running)],
+        "driven": is_driven,
+    }
+
+
+def _of_running(call: RunningCall) -> RunningView:
+    return {
+        "id": call.id,
+        "name": call.name,
+        "since": None if call.since is None else call.since.isoformat(),
+        "message": call.message,
+        "progress": call.progress,
+        "total": call.total,
     }
 
 

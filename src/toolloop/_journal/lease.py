@@ -28,13 +28,15 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
+from toolloop._interface.progress import Progress
 from toolloop._journal.journal import LOG
+from toolloop._journal.progress import KeptProgress
 from toolloop._journal.shared_journal import SharedJournal
 from toolloop._journal.store_access import safely
 from toolloop.errors import Conflict, LoopNotFound, StoreError, ToolLoopError
-from toolloop.stores.optional import lease_seconds, now_at, watching
+from toolloop.stores.optional import kept_progress, lease_seconds, now_at, watching
 from toolloop.stores.process import describe_owner, standing, this_process
-from toolloop.stores.protocol import Lease, Store
+from toolloop.stores.protocol import Lease, Store, StoredLoop
 
 StepsOrTask = Generator[Any, Any, Any] | Coroutine[Any, Any, Any]
 
@@ -57,6 +59,7 @@ class DriverLease:
 
     Attributes:
         in_use: returns whether something else needs the lease, such as a running tool.
+        progress: what the driver does now, as other processes see it.
         on_change: notifies the driver that others stored events, in any thread.
 
     """
@@ -65,6 +68,7 @@ class DriverLease:
         """Hold no lease yet. `take_over`: take it the first time even if a live driver holds it."""
         self.in_use: Callable[[], bool] = bool
         self.on_change: Callable[[], object] = bool
+        self.progress = KeptProgress(journal.store, journal.loop_id)
         self._watch: AbstractContextManager[object] | None = None
         self._journal = journal
         self._take_over = take_over
@@ -165,6 +169,7 @@ class DriverLease:
         if lease.rev != journal.rev:
             journal.refresh()  # events from before this lease do not mean that it was taken over
         journal.drive_with(lease)
+        self.progress.begin(lease)
 
     def renew(self) -> None:
         """Renew the lease if it is due, or give it back if it is not needed. A failure is retried."""
@@ -205,6 +210,14 @@ class DriverLease:
             row = safely(journal.loop_id, partial(journal.store.head, journal.loop_id))
             if row.rev > journal.rev and self._lease is not None and journal.refresh():
                 self.on_change()
+
+    def read_progress(self) -> tuple[bool | None, Progress]:
+        """Return whether another driver holds the loop, and what it does now; None if the store fails."""
+        journal = self._journal
+        try:
+            return read_progress(journal.store, safely(journal.loop_id, partial(journal.store.head, journal.loop_id)))
+        except ToolLoopError:
+            return None, Progress()
 
     def _now(self) -> float:
         """Return the time by the clock of the store."""
@@ -256,8 +269,30 @@ def is_held(store: Store, loop_id: str) -> bool:
         StoreError: the store failed.
 
     """
-    lease = safely(loop_id, partial(store.head, loop_id)).lease
-    return lease is not None and not has_ended(lease.owner, lease.until, safely(loop_id, partial(now_at, store)))
+    return is_driven(store, safely(loop_id, partial(store.head, loop_id)))
+
+
+def is_driven(store: Store, row: StoredLoop) -> bool:
+    """Return whether a driver holds the loop of a row.
+
+    Raises:
+        StoreError: the store failed.
+
+    """
+    lease = row.lease
+    return lease is not None and not has_ended(lease.owner, lease.until, safely(row.loop_id, partial(now_at, store)))
+
+
+def read_progress(store: Store, row: StoredLoop) -> tuple[bool, Progress]:
+    """Return whether a driver holds the loop of a row, and what it does now.
+
+    Raises:
+        StoreError: the store failed.
+
+    """
+    if not is_driven(store, row):
+        return False, Progress()
+    return True, Progress.of(safely(row.loop_id, partial(kept_progress, store, row.loop_id)))
 
 
 def renew_all() -> None:
@@ -297,6 +332,7 @@ def _forget(owner: str) -> None:
         lease = _LEASES.pop(owner, None)
     if lease is not None:
         lease.end_watch()
+        lease.progress.end()
 
 
 def _renew_until_free() -> None:

@@ -61,6 +61,7 @@ class AsyncWorker(WorkerBase[AsyncProvider | AsyncSdkClient]):
 
     async def _drive(self, loop_id: str, until: Until, given: dict[str, Any]) -> Any:
         async with self._opening(loop_id, **given) as handle:
+            handle._keep_live(self._live)  # noqa: SLF001 - of the same library
             is_due = await in_thread(partial(self._desk.admits, handle))
             return await handle.run(until=until) if is_due else None
 

@@ -16,7 +16,7 @@ from toolloop.errors import StoreError, UnreadableSnapshot
 from toolloop.inbox.items import InboxCall
 from toolloop.machine.values.jsontext import a_type
 from toolloop.providers.anthropic import ProviderOrClient
-from toolloop.stores.arguments import check_integer
+from toolloop.stores.arguments import check_integer, check_seconds
 from toolloop.stores.checks import require_store
 from toolloop.stores.protocol import Store, StoredLoop
 from toolloop.tools import Context
@@ -69,12 +69,17 @@ class WorkerBase(ABC, Generic[ProviderOrClient]):
         concurrency: int = 8,
         notify: Callable[[InboxCall], object] | None = None,
         max_attempts: int = 5,
+        live: float | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         """Check the arguments, without driving a loop. See `Worker`."""
         require_store(store)
         check_integer("concurrency", concurrency, least=1)
         check_integer("max_attempts", max_attempts, least=1)
+        if live is not None:
+            check_seconds("live", live)
+            if live <= 0:
+                raise ValueError(f"live is {live}; give more than 0 seconds, or None")
         for name, given in (("params", params), ("context", context), ("notify", notify)):
             if callable(given) and is_declared_async(given) and not self._is_async:
                 raise TypeError(f"{name} is async, but Worker is sync: use AsyncWorker, or give a sync function")
@@ -89,6 +94,7 @@ class WorkerBase(ABC, Generic[ProviderOrClient]):
         self._opening = partial(self._open, store, provider=here.provider, tools=here.tools, config=config, clock=clock)
         self._concurrency = concurrency
         self._notify: Any = notify
+        self._live = live
         self._desk = Desk(store, clock, max_attempts, notifies=notify is not None)
 
     # --- its work, as generators of questions: see `questions` -------------------------------------------------------

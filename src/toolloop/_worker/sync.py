@@ -40,6 +40,8 @@ class Worker(WorkerBase[Provider | SdkClient]):
             per call; again when the call begins to wait for another reason; and possibly again after a crash, with the
             same `notification_id`. Its exceptions are logged.
         max_attempts: the number of failed requests in a row after which a person must decide.
+        live: the seconds between two texts of a reply that streams, for the readers of `Inbox.watch`. The worker then
+            requests streamed replies, and stores their text beside the lease. None stores no text of replies.
         clock: returns seconds since the epoch, for deadlines and retries.
 
     Raises:
@@ -102,6 +104,7 @@ class Worker(WorkerBase[Provider | SdkClient]):
     def _drive(self, loop_id: str, until: Until, given: dict[str, Any]) -> Any:
         with self._opening(loop_id, **given) as handle:
             leave_tools_behind(handle)
+            handle._keep_live(self._live)  # noqa: SLF001 - of the same library
             return handle.run(until=until) if self._desk.admits(handle) else None
 
 

@@ -13,5 +13,6 @@ _ORIGIN = {
     "toolloop.inbox.items": ("InboxCall", "ShownLoop", "TrailEntry"),
     "toolloop.inbox.listing": ("InboxPage",),
     "toolloop.inbox.page": ("inbox_app",),
+    "toolloop.inbox.watching": ("LoopChange",),
 }
 __all__, __getattr__, __dir__ = lazy_names(__name__, _ORIGIN, moved={"HistoryEntry": "toolloop.inbox:TrailEntry"})

@@ -8,12 +8,14 @@ from toolloop.inbox.items import ShownLoop
 from toolloop.inbox.items import TrailEntry
 from toolloop.inbox.listing import InboxPage
 from toolloop.inbox.page import inbox_app
+from toolloop.inbox.watching import LoopChange
 
 __all__ = [
     "AsyncInbox",
     "Inbox",
     "InboxCall",
     "InboxPage",
+    "LoopChange",
     "ShownInput",
     "ShownLoop",
     "TrailEntry",

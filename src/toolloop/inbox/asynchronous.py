@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal, overload
 
@@ -17,10 +17,11 @@ from toolloop.errors import CallerError
 from toolloop.inbox.inbox import CallKey, Inbox
 from toolloop.inbox.items import InboxCall, ShownLoop, TrailEntry
 from toolloop.inbox.listing import InboxPage
+from toolloop.inbox.watching import AT_REST, LoopChange, Until, changes_of_async, check_until, wait_until_async
 from toolloop.machine.values.calls import Decision
 from toolloop.machine.values.jsontext import JSON
 from toolloop.machine.values.names import Person
-from toolloop.stores.protocol import Store
+from toolloop.stores.protocol import Store, StoredLoop
 
 
 @set_module("toolloop")
@@ -37,6 +38,7 @@ class AsyncInbox:
     ) -> None:
         """Open a store. See `Inbox`."""
         self._inbox = Inbox(store, secret, clock=clock, via=via)
+        self._store = store
 
     async def pending(  # noqa: PLR0913 - filters
         self,
@@ -56,6 +58,14 @@ class AsyncInbox:
     async def show(self, loop_id: str) -> ShownLoop:
         """See `Inbox.show`."""
         return await in_thread(partial(self._inbox.show, loop_id))
+
+    async def wait(self, loop_id: str, until: Until = AT_REST, timeout: float | None = None) -> StoredLoop:  # noqa: ASYNC109 - as in `Inbox`
+        """Wait until a loop has a status, and return its row. See `Inbox.wait`."""
+        return await wait_until_async(self._store, loop_id, check_until(until, timeout), timeout)
+
+    def watch(self, loop_id: str) -> AsyncGenerator[LoopChange]:
+        """Follow a loop: yield it as it is now, then each change. See `Inbox.watch`."""
+        return changes_of_async(self._store, loop_id)
 
     async def trail(self, loop_id: str) -> tuple[TrailEntry, ...]:
         """See `Inbox.trail`."""

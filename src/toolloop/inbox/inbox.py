@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -21,7 +21,7 @@ from toolloop._interface.loop_view import view_of
 from toolloop._interface.shown import Shown, bound
 from toolloop._interface.standing import Standing
 from toolloop._journal.journal import said_id
-from toolloop._journal.lease import is_held
+from toolloop._journal.lease import is_held, read_progress
 from toolloop._journal.store_access import load_state, safely
 from toolloop._public import set_module
 from toolloop.errors import (
@@ -38,6 +38,7 @@ from toolloop.inbox.links import Link, gone_error, new_link
 from toolloop.inbox.listing import CallFilter, InboxPage
 from toolloop.inbox.stored_tools import schemas_of
 from toolloop.inbox.trail import read_trail
+from toolloop.inbox.watching import AT_REST, LoopChange, Until, changes_of, check_until, wait_until
 from toolloop.machine.record.journal_events import Event
 from toolloop.machine.record.loop import Failed, Finished, TooDeep
 from toolloop.machine.record.state import State
@@ -47,7 +48,7 @@ from toolloop.machine.values.jsontext import JSON, a_type, decode
 from toolloop.machine.values.names import Person
 from toolloop.stores.arguments import check_integer, check_kind, check_seconds, check_text
 from toolloop.stores.checks import require_store
-from toolloop.stores.protocol import Store
+from toolloop.stores.protocol import Store, StoredLoop
 
 CallKey = TypeVar("CallKey", bound="str | Shown")
 _ALL = 2**62
@@ -140,8 +141,9 @@ class Inbox:
         row = safely(loop_id, partial(self._store.head, loop_id))
         state, _ = load_state(self._store, loop_id, row.rev)  # a driver may have continued since the head was read
         messages = [decode(text) for text in all_messages(state.root)]
+        is_driven, progress = read_progress(self._store, row)
         return {
-            **view_of(state, key=self._store.secret),
+            **view_of(state, key=self._store.secret, running=progress.running, is_driven=is_driven),
             "status": row.status,
             "messages": hide_in_messages(messages, state.root.setup, self._store.secret),
             "metadata": dict(row.metadata),
@@ -149,6 +151,35 @@ class Inbox:
             "schemas": dict(schemas_of(state)),
             "shown": dict(shown_inputs(state)),
         }
+
+    def wait(self, loop_id: str, until: Until = AT_REST, timeout: float | None = None) -> StoredLoop:
+        """Wait until a loop has a status, and return its row.
+
+        Args:
+            loop_id: the loop.
+            until: the status, or several. By default, those of a loop that needs a person or its caller, or has ended.
+            timeout: the most seconds to wait; None means no limit.
+
+        Raises:
+            TimeoutError: it did not get the status in that time.
+            LoopNotFound: the loop does not exist, or is deleted meanwhile.
+            StoreError: the store failed.
+
+        """
+        return wait_until(self._store, loop_id, check_until(until, timeout), timeout)
+
+    def watch(self, loop_id: str) -> Generator[LoopChange]:
+        """Follow a loop: yield it as it is now, then each change, until you leave the iteration.
+
+        A change is a new event, another status, the start or progress of a tool, or more text of a reply if the driver
+        keeps that (`Worker(live=...)`). A slow reader gets the latest of several changes.
+
+        Raises:
+            LoopNotFound: the loop does not exist, or is deleted meanwhile.
+            StoreError: the store failed.
+
+        """
+        return changes_of(self._store, loop_id)
 
     def trail(self, loop_id: str) -> tuple[TrailEntry, ...]:
         """Return the audit trail from the journal, oldest entry first: decisions and commands, with name and reason.

@@ -1,0 +1,146 @@
+"""What another process sees of a loop that a worker drives: its progress, the words of a reply, and its end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.loop.stored import wait
+from tests.postgres import database, in_postgres
+from tests.processes.fork_server import Child, ForkServer
+from tests.processes.programs import store_of
+from tests.worker.watched_program import WORDS
+from toolloop import AsyncInbox, Inbox, ToolLoopHandle, tool
+from toolloop.inbox import LoopChange
+from toolloop.stores import Store
+from toolloop.testing import ScriptedProvider
+
+PARAMS = {"model": "claude-opus-5-5", "max_tokens": 100, "messages": [{"role": "user", "content": "Draw"}]}
+
+
+@tool
+def draw() -> str:
+    """Draw."""
+    return ""
+
+
+@pytest.fixture(scope="module")
+def fork_server() -> Iterator[ForkServer]:
+    with ForkServer("tests.worker.watched_program") as fork_server:
+        yield fork_server
+
+
+@pytest.fixture(params=["sqlite", in_postgres])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return str(tmp_path / "loops.db") if request.param == "sqlite" else database()
+
+
+@pytest.fixture
+def store(place: str) -> Iterator[Store]:
+    with store_of(place) as store:
+        opened(store).close()
+        yield store
+
+
+def opened(store: Store) -> ToolLoopHandle:
+    return ToolLoopHandle.open(store, "loop", ScriptedProvider([]), tools=[draw], params=PARAMS)
+
+
+def follow(changes: Iterator[LoopChange], wanted: Callable[[LoopChange], object]) -> LoopChange:
+    """The first change that is wanted."""
+    return next(change for change in changes if wanted(change))
+
+
+def at_tool(fork_server: ForkServer, place: str, **given: Any) -> Child:
+    """A worker that runs the tool."""
+    worker = fork_server.start("work", path=place, **{"kind": "sync", **given})
+    assert worker.hear("at")["at"] == "tool"
+    return worker
+
+
+@pytest.mark.parametrize("kind", ["sync", "asyncio", "trio"])
+def test_another_process_sees_the_words_and_the_progress_of_a_worker(
+    fork_server: ForkServer, place: str, store: Store, kind: str
+) -> None:
+    """As they come: the words while the reply streams, then the call with what its tool reported, then the end."""
+    inbox = Inbox(store)
+    changes = inbox.watch("loop")
+    assert next(changes) == LoopChange("loop", store.head("loop").rev, "runnable", driven=False)
+    worker = fork_server.start("work", path=place, kind=kind, live=0.05)
+    assert worker.hear("at")["at"] == "words"
+    streaming = follow(changes, lambda change: change.text)
+    assert streaming.text is not None
+    assert (WORDS.startswith(streaming.text), streaming.status, streaming.running) == (True, "running", ())
+    worker.go()
+    assert worker.hear("at")["at"] == "tool"
+    working = follow(changes, lambda change: change.running and change.running[0].progress)
+    (call,) = working.running
+    assert call.since is not None
+    assert (call.id, call.name, call.message, call.progress, call.total) == ("c1", "draw", "drawing", 2, 3)
+    assert timedelta() <= datetime.now(UTC) - call.since < timedelta(minutes=5)
+    assert (working.text, working.status, working.driven) == (None, "running", True)
+    worker.go()
+    done = follow(changes, lambda change: change.status == "ended")
+    assert (done.running, done.rev) == ((), store.head("loop").rev)
+    worker.kill()
+
+
+@pytest.mark.parametrize("ends", ["by itself", "with its process"])
+def test_a_stopping_loop_says_what_still_runs_and_whether_its_driver_is_gone(
+    fork_server: ForkServer, place: str, store: Store, ends: str
+) -> None:
+    """The views of the inbox and of a handle in this process agree; they say `gone` once the lease is over."""
+    inbox = Inbox(store)
+    worker = at_tool(fork_server, place)
+    follow(inbox.watch("loop"), lambda change: change.running)
+    inbox.stop("loop", "wrong images", by="ana")
+    assert inbox.wait("loop", "stopping", timeout=60).status == "stopping"
+    shown = inbox.show("loop")
+    (running,) = shown["running"]
+    assert running["since"] is not None
+    reported = {"message": "drawing", "progress": 2, "total": 3}
+    assert running == {"id": "c1", "name": "draw", "since": running["since"], **reported}
+    assert (shown["status"], shown["driven"]) == ("stopping", True)
+    with opened(store) as handle:
+        view = handle.view()
+        assert (view["running"], view["status"], view["driven"]) == ([running], "stopping", True)
+        if ends == "by itself":
+            worker.go()
+            assert inbox.wait("loop", timeout=60).status == "ended"
+            assert (inbox.show("loop")["running"], inbox.show("loop")["driven"]) == ([], False)
+            worker.kill()
+        else:
+            worker.kill()
+            for gone in (inbox.show("loop"), handle.view()):
+                assert (gone["status"], gone["driven"]) == ("stopping", False)
+                assert gone["running"] == [{**running, **dict.fromkeys(("since", "message", "progress", "total"))}]
+
+
+@pytest.mark.parametrize("kind", ["asyncio", "trio"])
+def test_an_async_inbox_follows_and_waits_likewise(
+    fork_server: ForkServer, place: str, store: Store, kind: str
+) -> None:
+    """Its event loop is free meanwhile."""
+    worker = at_tool(fork_server, place, kind=kind)
+
+    async def follow_to_the_end() -> list[tuple[str, Any]]:
+        inbox, seen = AsyncInbox(store), list[tuple[str, Any]]()
+        changes = inbox.watch("loop")
+        async for change in changes:
+            seen.append((change.status, change.running and change.running[0].progress))
+            if change.running and seen[-1][1] == 2:
+                break
+        await changes.aclose()
+        worker.go()
+        seen.append(((await inbox.wait("loop", timeout=60)).status, None))
+        with pytest.raises(TimeoutError, match=r"the loop 'loop' is ended, and did not become running"):
+            await inbox.wait("loop", "running", timeout=0.01)
+        return seen
+
+    seen = wait(kind, follow_to_the_end())
+    worker.kill()
+    assert seen[-2:] == [("running", 2), ("ended", None)]
