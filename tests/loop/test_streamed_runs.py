@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import AsyncGenerator, Generator
 from typing import Any
 
@@ -10,9 +11,17 @@ import anyio
 from tests.each import each
 from tests.loop.concurrency import async_loop, run_async, sync_loop
 from tests.loop.support import TOOLS, completed, yielded
-from toolloop import AsyncToolLoopHandle, SqliteStore, Yielded, tool
+from toolloop import AsyncToolLoopHandle, SqliteStore, ToolContext, Yielded, tool
 from toolloop.errors import ModelError
-from toolloop.events import CallFinished, CallWaiting, LoopFinished, RequestAnswered, TextDelta
+from toolloop.events import (
+    CallFinished,
+    CallProgress,
+    CallStarted,
+    CallWaiting,
+    LoopFinished,
+    RequestAnswered,
+    TextDelta,
+)
 from toolloop.testing import AsyncScriptedProvider, call, reply
 
 ADD = call("add", {"a": 1, "b": 2})
@@ -34,6 +43,42 @@ def read(kind: str, handle: Any, ask: Any = None) -> tuple[list[Any], Any]:
             return [event async for event in stream], stream.turn
 
     return run_async(kind, main)
+
+
+@each("kind", ["sync", "asyncio", "trio"])
+def test_the_reader_gets_the_progress_of_a_lone_sync_tool_while_it_runs(kind: str) -> None:
+    """The tool goes on only when the reader has its first report."""
+    was_read = threading.Event()
+
+    @tool
+    def draw(context: ToolContext) -> str:
+        """Draw."""
+        context.report("images", progress=1, total=2)
+        return "read in time" if was_read.wait(30) else "read late"
+
+    handle: Any = (sync_loop if kind == "sync" else async_loop)(
+        [reply(calls=[call("draw", {})]), reply("done")], [draw]
+    )
+    seen: list[Any] = []
+
+    def note(event: Any) -> None:
+        seen.append(event)
+        if isinstance(event, CallProgress):
+            was_read.set()
+
+    async def main() -> None:
+        async with handle.stream() as stream:
+            async for event in stream:
+                note(event)
+
+    if kind == "sync":
+        with handle.stream() as stream:
+            for event in stream:
+                note(event)
+    else:
+        run_async(kind, main)
+    assert kinds(seen, CallStarted, CallProgress, CallFinished) == ["CallStarted", "CallProgress", "CallFinished"]
+    assert handle.messages[2]["content"][0]["content"] == "read in time"
 
 
 @each("kind", ["sync", "asyncio", "trio"])
