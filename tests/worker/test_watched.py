@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -9,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from tests.inbox.support import Desk
+from tests.inbox.visitor import Visitor
 from tests.loop.stored import wait
 from tests.postgres import database, in_postgres
 from tests.processes.fork_server import Child, ForkServer
@@ -16,8 +20,10 @@ from tests.processes.programs import store_of
 from tests.worker.watched_program import WORDS
 from toolloop import AsyncInbox, Inbox, ToolLoopHandle, tool
 from toolloop.inbox import LoopChange
+from toolloop.inbox.page.shown.running import running_words
 from toolloop.stores import Store
 from toolloop.testing import ScriptedProvider
+from toolloop.types import RunningCall
 
 PARAMS = {"model": "claude-opus-5-5", "max_tokens": 100, "messages": [{"role": "user", "content": "Draw"}]}
 
@@ -105,6 +111,10 @@ def test_a_stopping_loop_says_what_still_runs_and_whether_its_driver_is_gone(
     reported = {"message": "drawing", "progress": 2, "total": 3}
     assert running == {"id": "c1", "name": "draw", "since": running["since"], **reported}
     assert (shown["status"], shown["driven"]) == ("stopping", True)
+    page = Visitor(Desk(store, now=time.time()))
+    page.open("/loop", id="loop")
+    assert re.search(r"Stopping: draw still runs, since \d\d:\d\d UTC\.", page.bare), page.bare
+    assert re.search(r", running \d+ s, 2 of 3 drawing ", page.bare), page.bare
     with opened(store) as handle:
         view = handle.view()
         assert (view["running"], view["status"], view["driven"]) == ([running], "stopping", True)
@@ -118,6 +128,8 @@ def test_a_stopping_loop_says_what_still_runs_and_whether_its_driver_is_gone(
             for gone in (inbox.show("loop"), handle.view()):
                 assert (gone["status"], gone["driven"]) == ("stopping", False)
                 assert gone["running"] == [{**running, **dict.fromkeys(("since", "message", "progress", "total"))}]
+            page.open("/loop", id="loop")
+            assert "Stopping; its driver is gone." in page.bare
 
 
 @pytest.mark.parametrize("kind", ["asyncio", "trio"])
@@ -144,3 +156,21 @@ def test_an_async_inbox_follows_and_waits_likewise(
     seen = wait(kind, follow_to_the_end())
     worker.kill()
     assert seen[-2:] == [("running", 2), ("ended", None)]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "report", "words"),
+    [
+        (102, ("images", 2, 3), "running 1 min 42 s, 2 of 3 images"),
+        (0, (None, None, None), "running 0 s"),
+        (-5, ("starts", None, 7), "running 0 s, starts"),
+        (59.9, (None, 1234567, None), "running 59 s, 1,234,567"),
+        (60, (None, 0.5, 1.0), "running 1 min 0 s, 0.5 of 1"),
+        (11_520, ("", 1, 2), "running 3 h 12 min, 1 of 2"),
+        (None, ("images", 2, 3), "running, 2 of 3 images"),
+    ],
+)
+def test_the_page_says_how_long_a_call_runs_and_how_far_it_is(seconds: float | None, report: Any, words: str) -> None:
+    """The unit comes from the message."""
+    since = None if seconds is None else datetime.fromtimestamp(1e9 - seconds, UTC)
+    assert running_words(RunningCall("c1", "draw", since, *report), 1e9) == words

@@ -8,6 +8,7 @@ from typing import Any
 
 from attrs import define, field
 
+from toolloop._interface.calls import RunningCall
 from toolloop.inbox.hiding import hide_in_messages
 from toolloop.inbox.items import TrailEntry
 from toolloop.inbox.trail import command_of
@@ -84,11 +85,14 @@ class Story:
     Attributes:
         state: the state after all steps.
         key: see `hide_secrets`.
+        driven: whether a driver works on the loop, if the store was asked. `running`: the calls that run, by path.
 
     """
 
     state: State
     key: SecretKey = no_key
+    driven: bool = False
+    running: Mapping[Path, RunningCall] = field(factory=dict)
     steps: list[Step] = field(factory=list)
     calls: dict[Path, CallStory] = field(factory=dict)
 

@@ -19,6 +19,7 @@ from toolloop.inbox.items import gist_of
 from toolloop.inbox.page.forms import form_fields
 from toolloop.inbox.page.shown import words
 from toolloop.inbox.page.shown.characters import shown_line
+from toolloop.inbox.page.shown.running import running_words
 from toolloop.inbox.page.shown.values import ShownInput, shown_input, shown_text
 from toolloop.inbox.transcript import visible
 
@@ -119,6 +120,7 @@ def _environment() -> Environment:
         "iso": lambda value: _moment(value).isoformat(),
         "left": words.time_left,
         "line": shown_line,
+        "running": running_words,
         "time": _time,
         "visible": visible,
         "words": lambda text: text.replace("_", " "),

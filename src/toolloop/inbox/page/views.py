@@ -229,6 +229,7 @@ class Views:
             loop_id=loop_id,
             row=row,
             view={**view_of(story.state), "status": row.status},
+            story=story,
             steps=story.steps,
             waits=(cards := waiting_cards(row, story, me, now)),
             waiting_paths={card.path for card in cards},

@@ -11,9 +11,12 @@ from attrs import define
 
 from toolloop._interface.calls import pending_calls
 from toolloop._interface.heads import accepted_decisions
+from toolloop._interface.progress import calls_that_run
+from toolloop._journal.lease import read_progress
 from toolloop._journal.store_access import load_state, safely
 from toolloop.errors import LoopNotFound, UnknownCall
 from toolloop.inbox.page.shown.keys import from_key, key_of
+from toolloop.inbox.page.shown.running import running_words
 from toolloop.inbox.page.shown.values import ShownInput, shown_input
 from toolloop.inbox.page.shown.words import Need, Tag, count, duration
 from toolloop.inbox.story import CallStory, Story, read_story
@@ -257,7 +260,7 @@ class Card:
         if self.decision is not None and self.decision[0].kind in ("deny", "answer"):
             return "It does not run."
         if story.started is not None:
-            return "It is running."
+            return f"It is {running_words(self.whole.running.get(self.path), self.now)}."
         return "It has not run." if self.decision is None else self._start
 
     @property
@@ -276,7 +279,10 @@ def read_loop(store: Store, loop_id: str) -> tuple[StoredLoop, Story]:
 
     """
     row = safely(loop_id, partial(store.head, loop_id))
-    return row, read_story(load_state(store, loop_id)[1].entries, store.secret)
+    story = read_story(load_state(store, loop_id)[1].entries, store.secret)
+    story.driven, progress = read_progress(store, row)
+    story.running = {tuple(call.id.split("/")): call for call in calls_that_run(story.state, progress.running)}
+    return row, story
 
 
 def card_of(store: Store, key: str, me: Person, now: float) -> Card:
