@@ -33,7 +33,7 @@ def refund(order: int, euros: int) -> str:
 STORE = SqliteStore(os.environ.get("LOOPS", "loops.db"))
 INBOX = AsyncInbox(STORE)
 CLIENT = AsyncAnthropic(max_retries=0)  # the worker tries again, and remembers it over restarts
-WORKER = AsyncWorker(STORE, CLIENT, [refund])
+WORKER = AsyncWorker(STORE, CLIENT, [refund], live=0.25)  # pages show words as the model writes them
 PARAMS = {"model": "claude-opus-5-5", "max_tokens": 2048, "system": "You help the clerks of a shop."}
 
 
@@ -142,9 +142,9 @@ async def command(chat: Chat, what: Literal["stop", "retry"], by: Person) -> Non
 @app.get("/chats/{chat}/events", response_class=EventSourceResponse)
 async def events(chat: Chat, last_event_id: Annotated[str, Header()] = "") -> AsyncGenerator[ServerSentEvent]:
     """Show the chat now and after each change. A page that comes back gets what it has not seen."""
-    while True:
-        row = await asyncio.to_thread(STORE.head, chat)
-        if (now := f"{row.rev}-{row.head.changed}") != last_event_id:
-            last_event_id = now
+    async for change in INBOX.watch(chat):
+        if (now := f"{change.rev}-{change.changed}") != last_event_id:
+            last_event_id, row = now, await asyncio.to_thread(STORE.head, chat)
             yield ServerSentEvent(id=now, data={**await INBOX.show(chat), "retry_at": row.head.retry_at})
-        await asyncio.sleep(0.2)
+        if change.text is not None:  # the model writes
+            yield ServerSentEvent(id=now, event="words", data=change.text)

@@ -66,7 +66,8 @@ class Page:
         with self.http.stream("GET", f"{chat}/events", headers={"last-event-id": last_event_id}) as response:
             assert (response.status_code, response.headers["content-type"][:17]) == (200, "text/event-stream")
             lines = (line.partition(": ")[2] for line in response.iter_lines() if line.startswith(("id: ", "data: ")))
-            yield ((next(lines), json.loads(data)) for data in lines)
+            read = ((next(lines), json.loads(data)) for data in lines)
+            yield ((name, view) for name, view in read if isinstance(view, dict))  # the others are words that come
 
     def awaited(self, chat: str, status: str, last_event_id: str = "") -> tuple[str, dict[str, Any]]:
         """The first event that shows the chat with this status: its id, and the chat."""

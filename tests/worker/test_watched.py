@@ -75,7 +75,8 @@ def test_another_process_sees_the_words_and_the_progress_of_a_worker(
     """As they come: the words while the reply streams, then the call with what its tool reported, then the end."""
     inbox = Inbox(store)
     changes = inbox.watch("loop")
-    assert next(changes) == LoopChange("loop", store.head("loop").rev, "runnable", driven=False)
+    row = store.head("loop")
+    assert next(changes) == LoopChange("loop", row.rev, "runnable", row.head.changed, driven=False)
     worker = fork_server.start("work", path=place, kind=kind, live=0.05)
     assert worker.hear("at")["at"] == "words"
     streaming = follow(changes, lambda change: change.text)
@@ -165,12 +166,13 @@ def test_an_async_inbox_follows_and_waits_likewise(
         (0, (None, None, None), "running 0 s"),
         (-5, ("starts", None, 7), "running 0 s, starts"),
         (59.9, (None, 1234567, None), "running 59 s, 1,234,567"),
+        (61, ("page 2", 2, 3), "running 1 min 1 s, 2 of 3, page 2"),
         (60, (None, 0.5, 1.0), "running 1 min 0 s, 0.5 of 1"),
         (11_520, ("", 1, 2), "running 3 h 12 min, 1 of 2"),
         (None, ("images", 2, 3), "running, 2 of 3 images"),
     ],
 )
 def test_the_page_says_how_long_a_call_runs_and_how_far_it_is(seconds: float | None, report: Any, words: str) -> None:
-    """The unit comes from the message."""
+    """A message of one word is the unit."""
     since = None if seconds is None else datetime.fromtimestamp(1e9 - seconds, UTC)
     assert running_words(RunningCall("c1", "draw", since, *report), 1e9) == words

@@ -34,7 +34,7 @@ class LoopChange:
     Attributes:
         loop_id: the id of the loop.
         rev: its revision: the number of its events.
-        status: its status.
+        status: its status. `changed`: when its row was last written, in seconds since the epoch.
         driven: whether a driver works on it. If it is False, the driver of a `running` or `stopping` loop is gone.
         running: the calls that run, as far as their driver has stored it, with the progress that their tools reported.
         text: the text so far of the reply that streams, if its driver keeps it (`Worker(live=...)`); else None. It is
@@ -45,6 +45,7 @@ class LoopChange:
     loop_id: str
     rev: int
     status: str
+    changed: float
     driven: bool
     running: tuple[RunningCall, ...] = ()
     text: str | None = None
@@ -138,7 +139,7 @@ def _head(store: Store, loop_id: str) -> StoredLoop:
 def _read(store: Store, loop_id: str) -> LoopChange:
     row = _head(store, loop_id)
     is_driven, progress = read_progress(store, row)
-    return LoopChange(loop_id, row.rev, row.status, is_driven, progress.running, progress.text)
+    return LoopChange(loop_id, row.rev, row.status, row.head.changed, is_driven, progress.running, progress.text)
 
 
 def _end_of(timeout: float | None) -> float:

@@ -25,4 +25,6 @@ def _lasting(seconds: float) -> str:
 def _progress(call: RunningCall) -> str:
     of = "" if call.total is None else f" of {call.total:,.10g}"
     number = "" if call.progress is None else f"{call.progress:,.10g}{of}"
-    return " ".join(part for part in (number, call.message) if part)
+    message = call.message or ""
+    joint = " " if len(message.split()) == 1 else ", "  # one word is the unit
+    return joint.join(part for part in (number, message) if part)
