@@ -19,12 +19,13 @@ from tests.processes.fork_server import Child, ForkServer
 from tests.processes.programs import store_of
 from tests.worker.watched_program import WORDS
 from toolloop import AsyncInbox, Inbox, ToolLoopHandle, tool
-from toolloop.inbox import LoopChange
+from toolloop.inbox import LoopChange, watching
 from toolloop.inbox.page.shown.running import running_words
 from toolloop.stores import Store
 from toolloop.testing import ScriptedProvider
 from toolloop.types import RunningCall
 
+NEVER = 600.0  # seconds, so that nothing but the watch can have brought it
 PARAMS = {"model": "claude-opus-5-5", "max_tokens": 100, "messages": [{"role": "user", "content": "Draw"}]}
 
 
@@ -157,6 +158,18 @@ def test_an_async_inbox_follows_and_waits_likewise(
     seen = wait(kind, follow_to_the_end())
     worker.kill()
     assert seen[-2:] == [("running", 2), ("ended", None)]
+
+
+def test_a_change_reaches_an_inbox_that_never_polls(place: str, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the watch of the store, also if another connection made the change."""
+    monkeypatch.setattr(watching, "_POLL", NEVER)
+    changes = Inbox(store).watch("loop")
+    assert next(changes).status == "runnable"
+    with store_of(place) as other:
+        begun = time.monotonic()
+        Inbox(other).stop("loop", "enough", by="ana")
+        assert follow(changes, lambda change: change.status == "ended").rev == store.head("loop").rev
+        assert time.monotonic() - begun < NEVER / 10
 
 
 @pytest.mark.parametrize(
