@@ -63,7 +63,8 @@ class ToolContext:
     def report(self, message: object = None, *, progress: float | None = None, total: float | None = None) -> None:
         """Report progress to observers and `events`, as a `CallProgress`. The model does not see it.
 
-        Any thread may call it. It has no effect after the call has ended.
+        The views of the loop show the last report, also in other processes if the loop has a store. Any thread may call
+        it. It has no effect after the call has ended.
 
         Args:
             message: a description of the current step; an object is converted with `str`.
