@@ -11,8 +11,8 @@ from toolloop import terminations
 from toolloop._engine.failures import error_of
 from toolloop._engine.questions import Questions
 from toolloop._handles.issuing import ENDED, CommandIssuer
-from toolloop._interface.calls import RunningCall
-from toolloop._interface.results import Completed, Error, Moves, ToolLoopResult, Turn, Yielded, text_of
+from toolloop._interface.calls import RunningCall, text_of
+from toolloop._interface.results import Completed, Error, Moves, ToolLoopResult, Turn, Yielded
 from toolloop._journal.journal import Journal
 from toolloop._journal.lease import StepsOrTask, is_on_its_way
 from toolloop.errors import IllegalCommand, MaxDepthExceeded

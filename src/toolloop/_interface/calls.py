@@ -111,3 +111,9 @@ class PolicyView:
 
     def __repr__(self) -> str:
         return f"<PolicyView of iteration {self.iteration}>"
+
+
+def text_of(blocks: Sequence[JSON]) -> str | None:
+    """Return the text of some blocks, joined by newlines, or None if there is none."""
+    texts = [block["text"] for block in blocks if block["type"] == "text"]
+    return "\n".join(texts) if texts else None

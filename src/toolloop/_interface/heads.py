@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TypedDict
 
-from toolloop._interface.calls import pending_calls
-from toolloop._interface.results import text_of
+from toolloop._interface.calls import pending_calls, text_of
 from toolloop._public import set_module
 from toolloop.machine.queries import next_deadline, status_of, waiting
 from toolloop.machine.record.loop import Failed, Loop, round_of

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TypedDict
 
-from toolloop._interface.calls import RunningCall, pending_calls
+from toolloop._interface.calls import RunningCall, pending_calls, text_of
 from toolloop._interface.heads import UsageView, accepted_decisions, names_along, usage_of
 from toolloop._interface.progress import calls_that_run
-from toolloop._interface.results import text_of
 from toolloop._public import set_module
 from toolloop.machine.queries import children, status_of
 from toolloop.machine.record.loop import Failed, Finished, Kept, Loop, TooDeep, round_of

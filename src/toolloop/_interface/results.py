@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from attrs import field, frozen
 
-from toolloop._interface.calls import RunningCall, calls_of, pending_calls
+from toolloop._interface.calls import RunningCall, calls_of, pending_calls, text_of
 from toolloop._interface.shown import Named, bound
 from toolloop._interface.standing import Standing
 from toolloop._public import set_module
@@ -290,12 +290,6 @@ def _message_of(loop: Loop) -> str:
         if [call.id for call in loop.round.calls] != [block["id"] for block in blocks if block["type"] == "tool_use"]:
             return loop.round.reply
     return loop.response or "{}"
-
-
-def text_of(blocks: Sequence[JSON]) -> str | None:
-    """Return the text of some blocks, joined by newlines, or None if there is none."""
-    texts = [block["text"] for block in blocks if block["type"] == "text"]
-    return "\n".join(texts) if texts else None
 
 
 @set_module("toolloop")
