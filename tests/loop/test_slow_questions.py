@@ -134,6 +134,8 @@ def test_what_a_policy_says_of_an_old_call_does_not_count_for_a_new_one(backend:
             while not asked:
                 await anyio.lowlevel.checkpoint()
             handle.stop("enough")
+            while handle.status == "stopping":  # a tool may run
+                await anyio.lowlevel.checkpoint()
             handle.follow_up("again")
 
         async with anyio.create_task_group() as tasks:
