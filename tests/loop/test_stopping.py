@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -32,16 +33,16 @@ from tests.loop.concurrency import (
     turn,
 )
 from tests.loop.loop_trees import join
-from tests.loop.support import completed
-from toolloop import Completed, Stop, ToolContext, tool
+from tests.loop.support import completed, params
+from toolloop import Completed, LoopConfig, Stop, ToolContext, ToolRunner, tool
 from toolloop.errors import IllegalCommand
 from toolloop.events import TextDelta
 from toolloop.machine.values.setup import Texts
 from toolloop.terminations import StopCondition, Timeout
-from toolloop.testing import Delayed, Streamed, delayed, reply
+from toolloop.testing import Delayed, ScriptedProvider, Streamed, delayed, reply
 
 TWO = reply(calls=[("slow", {"name": "one"}), ("slow", {"name": "two"})])
-STILL_RUNS = r"because slow \(\w+\), slow \(\w+\) still runs"
+STILL_RUNS = r"because slow \(\w+\), slow \(\w+\) still run"
 LONG = "a long answer, word by word, for three minutes " * 20
 
 
@@ -131,6 +132,40 @@ def test_result_filters_see_what_ends_after_the_turn(kind: str) -> None:
     assert handle.view()["status"] == "ended"
     assert result_texts(handle.messages[-1]) == ["REFUNDED ONE", "REFUNDED TWO"]
     assert threads == {"toolloop"}
+
+
+def test_a_runner_waits_for_a_tool_that_its_limit_cancels() -> None:
+    """It has no turn that could end before, so it does not count the seconds of the grace."""
+    gate = Gate()
+
+    @tool
+    def slow(context: ToolContext) -> str:
+        """Stand at a gate, until somebody has looked that the runner waits."""
+        while not context.cancelled:
+            gate.arrived.wait(0.01)
+        threading.Timer(0.2, gate.opened.set).start()
+        gate.stand()
+        return "late, but seen"
+
+    script = [reply(calls=[("slow", {}), ("slow", {})])]
+    config = LoopConfig(timeout=0.05, stop_grace=0.0)
+    runner = ToolRunner(ScriptedProvider(script), params=params(), tools=[slow], config=config)
+    before = time.process_time()
+    assert len(list(runner)) == 1
+    assert time.process_time() - before < 0.15, "it waited without a rest"
+    assert result_texts(runner.params["messages"][-1]) == ["late, but seen"] * 2
+
+
+def test_a_second_stop_has_its_own_grace() -> None:
+    """A limit that was extended has used none of it."""
+    refunds = Refunds()
+    handle = make("sync", [TWO, reply("fine")], [refunds.tool()], timeout=0.05, stop_grace=0.3)
+    assert len(completed(turn("sync", handle)).running) == 2
+    handle.extend(timeout=DEADLINE)
+    driver = Background(lambda: turn("sync", handle))
+    handle.resume(Stop("enough"))
+    refunds.open()
+    assert completed(driver.result()).running == ()
 
 
 def test_a_copy_of_a_loop_that_is_to_end_does_not_know_the_end_of_its_call() -> None:

@@ -124,6 +124,7 @@ def rare() -> list[tuple[State, ev.Event]]:
         (judging, ev.Approved(decides.decisions)),
         (step(runs, ev.HistoryTaken(reply=m.said(*calls[1:], m.call("e")))), ev.Stopped(waits=True)),
         (step(runs, ev.Stopped(waits=True)), ev.GrantRevoked("1/c")),
+        (m.after(ev.Requested()), ev.Stopped(is_abandoned=True)),
         (too_late, ends),
         (step(too_late, ends), ev.Changed(limits=Limits())),
     ]

@@ -7,12 +7,12 @@ from attrs import evolve
 from hypothesis import given
 
 from tests.machine import making as m
-from tests.machine.nested import at
+from tests.machine.nested import at, over
 from tests.machine.worlds import World, lives
 from toolloop.errors import IllegalCommand
-from toolloop.machine.queries import running, status_of
+from toolloop.machine.queries import answer_of, running, status_of
 from toolloop.machine.record import journal_events as ev
-from toolloop.machine.record.effects import RunCall, SendRequest
+from toolloop.machine.record.effects import Conclude, EndTurn, RunCall, SendRequest
 from toolloop.machine.record.loop import Finished, Stopping
 from toolloop.machine.record.state import State
 from toolloop.machine.tree import fold, fork, step
@@ -45,7 +45,7 @@ def test_a_loop_that_is_to_end_waits_for_exactly_what_runs(world: World) -> None
     for was, event, now in zip(world.states, world.journal[1:], world.states[1:], strict=False):
         for path, loop in now.loops.items():
             if isinstance(loop.phase, Stopping):
-                assert running(now, path)
+                assert running(now, path) or any(isinstance(each, Conclude) for each in outstanding(now))
                 assert not [each for each in outstanding(now) if isinstance(each, (RunCall, SendRequest)) and not path]
         if isinstance(was.root.phase, Stopping):
             assert len(now.root.started) == len(was.root.started)
@@ -100,7 +100,7 @@ def test_a_stopped_loop_takes_nothing_back() -> None:
     """What was stopped stays stopped, and the error names the call that runs."""
     state = step(two(), STOP)
     for refused in (ev.Changed(limits=Limits()), ev.FollowedUp((m.user(),)), m.decided(c=m.DENY), ev.Continued()):
-        with pytest.raises(IllegalCommand, match=r"because once \(c\) still runs") as error:
+        with pytest.raises(IllegalCommand, match=r"because once \(c\) still runs\. ") as error:
             step(state, refused)
         assert "extend()" not in error.value.allowed
 
@@ -144,3 +144,44 @@ def test_journals_of_earlier_versions_end_at_once() -> None:
         assert m.results(m.history(state)[-1]) == {"c": CANCELLED}
         point = state.root.phase.resume_point if isinstance(state.root.phase, Finished) else None
         assert (point is not None) is isinstance(m.termination(state), LIMITS)
+
+
+def test_a_limit_of_the_loop_above_counts_while_a_loop_inside_is_to_end() -> None:
+    """Else it would wait for nobody's decision, until the tool inside ends."""
+    state = nested()
+    inner, root = state.loops["p",], state.root
+    limited = {
+        ("p",): inner._replace(setup=evolve(inner.setup, limits=Limits(timeout=1.0))),
+        (): root._replace(setup=evolve(root.setup, limits=Limits(timeout=3.0))),
+    }
+    state = m.go(State(limited), ev.Ticked(seconds=2.0), *at("p", ev.TurnEnded(waits=True)))
+    assert status_of(state) == "running"
+    state = m.go(state, ev.Ticked(seconds=2.0))
+    assert outstanding(state) == (EndTurn(),)
+    state = step(state, ev.TurnEnded(waits=True))
+    assert state.root.phase == Stopping(Timeout(3.0))
+    assert m.termination(m.go(state, *at("p", m.ended("a")), ev.Woken())) == Timeout(3.0)
+
+
+def test_an_answer_of_a_loop_inside_is_kept() -> None:
+    """It had ended before the stop; only its result was not recorded yet."""
+    state = m.after(m.replied("tool_use", m.call("p", "pure")), m.judged())
+    state = m.go(step(state, m.child(state, "p")), *over("p", "found it"))
+    stopped = step(state, STOP)
+    assert (m.phase(stopped), outstanding(stopped)) == ("Stopping", (Conclude("p"),))
+    stopped = step(stopped, ev.Ended("p", answer_of(stopped.loops["p",], Texts())))
+    assert m.results(m.history(stopped)[-1]) == {"p": "found it"}
+
+
+def test_a_stop_after_a_limit_is_a_stop() -> None:
+    """So that no new limit resumes the loop."""
+    state = step(m.go(two(limits=Limits(timeout=5.0)), *LATE), STOP)
+    assert state.root.phase == Stopping(StopCondition("enough"))
+
+
+def test_a_request_whose_driver_is_gone_ends_with_the_stop() -> None:
+    """With the first one, or with another."""
+    requesting = m.after(ev.Requested())
+    gone = ev.Stopped("enough", is_abandoned=True)
+    for state in (step(requesting, gone), step(step(requesting, ev.Stopped("enough")), gone)):
+        assert m.termination(state) == StopCondition("enough")

@@ -30,7 +30,7 @@ class SyncDriver:
         """`when_late`: stores, in its thread, the end of a call that comes while no driver works."""
         self.engine = engine
         self.notifier = Notifier()
-        self.leaves_tools = False  # whether a stop ends the turn though a single tool runs on
+        self.leaves_behind = False  # whether a stop ends the turn though a single tool or request goes on
         self._wait_for_reader: Callable[[], None] | None = None  # in threads, while a turn is streamed
         self.threads = OperationThreads(engine, self.notifier, when_late, lambda asked: exhaust(asked.work.perform()))
 
@@ -80,12 +80,8 @@ class SyncDriver:
             self.notifier.wait(min(_LONGEST_WAIT, left))
 
     def _perform(self, operation: Operation) -> Steps:
-        if isinstance(operation.work, CallRun):
-            is_apart = self.leaves_tools or self._wait_for_reader is not None
-            is_here = self.engine.is_alone(operation) and not is_apart
-        else:
-            is_here = isinstance(operation.work, Question) or self.engine.is_alone(operation)
-        if not is_here:
+        is_apart = self.leaves_behind or (self._wait_for_reader is not None and isinstance(operation.work, CallRun))
+        if not (isinstance(operation.work, Question) or (self.engine.is_alone(operation) and not is_apart)):
             self.threads.launch(operation, lambda: exhaust(operation.work.perform(), self._wait_for_reader))
         elif self.engine.launch(operation):
             try:

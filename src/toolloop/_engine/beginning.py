@@ -8,7 +8,7 @@ from toolloop._engine.in_progress import InProgress
 from toolloop._engine.model_requests import ModelRequests
 from toolloop._engine.runtimes import Runtime, Runtimes
 from toolloop._engine.tool_runs import ToolRuns
-from toolloop.machine.queries import running
+from toolloop.machine.queries import has_running
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.effects import CancelRequest, Conclude, Effect, EndTurn, Judge, RunCall, SendRequest
 from toolloop.machine.record.state import Path
@@ -48,7 +48,7 @@ class Beginnings:
                 self._progress.ask(effect, asking, partial(self._end_turn, effect.path))
 
     def _end_turn(self, path: Path, previews: tuple[tuple[str, str], ...]) -> None:
-        waits = bool(running(self._progress.state, path))
+        waits = has_running(self._progress.state.loops[path])
         self._progress.record(ev.TurnEnded(path=path, previews=previews, waits=waits))
 
     def _judged(self, event: ev.Judged) -> None:

@@ -139,6 +139,7 @@ class Engine:
             self._drop_stale_questions()
             while (effect := self._next_effect()) is not None:
                 self._beginnings.begin(effect)
+            notice_ends(self.journal.state, self._progress.operations.values())
             self._alone = self._only_one()
             waiting = [each for each in self._progress.operations.values() if not (each.launched or each.has_thread)]
             return [each for each in waiting if not self._is_unsure(each)]
@@ -210,11 +211,15 @@ class Engine:
         return self._progress.has(operation) and is_given_up(self.journal.state, operation)
 
     def _is_waited_out(self, operation: Operation) -> bool:
-        """Return whether the driver waits for a run of a loop that is to end: for `stop_grace` if it is the root."""
+        """Return whether the driver waits for a run of a loop that is to end.
+
+        If it is the root, it waits `stop_grace` seconds for threads. Tasks end before their driver, and a runner has no
+        turn to return.
+        """
         if not (operation.launched and self._progress.is_ending(operation)):
             return False
-        is_root = isinstance(self.journal.state.root.phase, Stopping)
-        return not is_root or is_graced(self.journal.state, operation)
+        is_left = isinstance(self.journal.state.root.phase, Stopping) and operation.thread is not None
+        return not is_left or self.holds is not None or is_graced(self.journal.state, operation)
 
     def fail(self, error: Exception) -> None:
         """Begin no further operation. The driver raises this error once no task runs."""

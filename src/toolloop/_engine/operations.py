@@ -225,12 +225,13 @@ def is_ending(state: State, path: Path) -> bool:
 
 
 def notice_ends(state: State, operations: Iterable[Operation]) -> None:
-    """Note the time for the operations of loops that are now seen to end."""
+    """Note the time for the operations of loops that are now seen to end, and for no others."""
     phases = [loop.phase for loop in state.loops.values()]
-    if not any(isinstance(each, Stopping) or (isinstance(each, Requesting) and each.stopping) for each in phases):
-        return
+    is_any = any(isinstance(each, Stopping) or (isinstance(each, Requesting) and each.stopping) for each in phases)
     for operation in operations:
-        if operation.left_at is None and (is_ending(state, operation.path) or _is_stopped(state, operation)):
+        if not (is_any and (is_ending(state, operation.path) or _is_stopped(state, operation))):
+            operation.left_at = None
+        elif operation.left_at is None:
             operation.left_at = time.monotonic()
 
 

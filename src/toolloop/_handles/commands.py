@@ -30,7 +30,7 @@ from toolloop._interface.message_edits import HistoryEdit, explained, landing, o
 from toolloop._requests.params import Secrets, check_params, split
 from toolloop.errors import IllegalCommand, InvalidHistory
 from toolloop.machine.machine import allowed
-from toolloop.machine.queries import everywhere, is_due, is_empty, running, waiting
+from toolloop.machine.queries import everywhere, has_running, is_due, is_empty, waiting
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.loop import Failed, Finished, Loop, Ready, Waiting
 from toolloop.machine.record.state import Path, State
@@ -208,8 +208,8 @@ class Commands:
         self, state: State, reason: str | None = None, by: str | None = None, *, is_driven: bool = True
     ) -> ev.Stopped:
         """End a loop. `is_driven`: whether a driver may run its calls, which are waited for then."""
-        waits = is_driven and bool(running(state))
-        return ev.Stopped(None if reason is None else well_formed(reason), by, waits=waits, **self._when(by))
+        waits, text = is_driven and has_running(state.root), None if reason is None else well_formed(reason)
+        return ev.Stopped(text, by, waits=waits, is_abandoned=not is_driven, **self._when(by))
 
     def retry(self, state: State, by: str | None = None) -> ev.Continued:
         """Go back to the point before the request that failed.

@@ -262,6 +262,6 @@ class ToolLoopHandle(HandleBase[Provider | SdkClient]):
                 return turn
 
 
-def leave_tools_behind(handle: ToolLoopHandle) -> None:
-    """Let a stop end a turn though a tool runs on: also a tool that runs alone gets a thread. For workers."""
-    handle._driver.leaves_tools = True  # noqa: SLF001 - of the class above
+def leave_behind(handle: ToolLoopHandle) -> None:
+    """Let a stop end a turn though a tool or a request goes on: also a single one gets a thread. For workers."""
+    handle._driver.leaves_behind = True  # noqa: SLF001 - of the class above

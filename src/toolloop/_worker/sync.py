@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from toolloop._drivers.notifier import Notifier
 from toolloop._engine.questions import Questions, ask_each
-from toolloop._handles.sync import ToolLoopHandle, leave_tools_behind
+from toolloop._handles.sync import ToolLoopHandle, leave_behind
 from toolloop._public import set_module
 from toolloop._worker.base import Until, WorkerBase
 from toolloop._worker.desk import POLL
@@ -103,7 +103,7 @@ class Worker(WorkerBase[Provider | SdkClient]):
 
     def _drive(self, loop_id: str, until: Until, given: dict[str, Any]) -> Any:
         with self._opening(loop_id, **given) as handle:
-            leave_tools_behind(handle)
+            leave_behind(handle)
             handle._keep_live(self._live)  # noqa: SLF001 - of the same library
             return handle.run(until=until) if self._desk.admits(handle) else None
 

@@ -84,7 +84,7 @@ from toolloop.machine.values.calls import Status
 from toolloop.machine.values.chain import Chain
 from toolloop.machine.values.setup import Setup
 from toolloop.machine.values.stop_reasons import RUN
-from toolloop.terminations import LIMITS
+from toolloop.terminations import LIMITS, StopCondition
 
 _NO_ROUND = Round(0, None)
 _ALL_MAY_RUN = ev.Judged()
@@ -218,8 +218,11 @@ def clear_decided(loop: Loop) -> Loop:
 def stop(loop: Loop, event: ev.Stopped) -> Loop:
     """Stop the loop. A request in progress, and calls that run, end first. The first reason counts."""
     if isinstance(loop.phase, Requesting):
-        return loop if loop.phase.stopping else loop._replace(phase=Requesting(stopping=True, reason=event.reason))
+        loop = loop if loop.phase.stopping else loop._replace(phase=Requesting(stopping=True, reason=event.reason))
+        return fail(loop, ev.RequestFailed()) if event.is_abandoned else loop
     if isinstance(loop.phase, Stopping):
+        if isinstance(loop.phase.termination, LIMITS):  # no new limit resumes what a person stopped
+            loop = loop._replace(phase=Stopping(StopCondition(event.reason)))
         return loop if event.waits else end_stopped(loop)
     return stopped(loop, event.reason, waits=event.waits)
 
@@ -397,7 +400,7 @@ TRANSITIONS: dict[type[Phase], dict[type[ev.Event], Rule]] = {
             ev.Replied: Rule(take_reply, (Judging, Waiting, Ready, Finished, Failed)),
             ev.RequestFailed: Rule(fail, (Failed, Ready, Finished)),
             ev.Continued: Rule(continue_loop, (Requesting,)),
-            ev.Stopped: Rule(stop, (Requesting,)),
+            ev.Stopped: Rule(stop, (Requesting, Finished)),
             ev.Woken: Rule(wake, (Ready, Finished)),
         },
         is_open=False,

@@ -130,8 +130,8 @@ def waiting(state: State, path: Path = ()) -> list[tuple[Path, Call]]:
 
 def under_way(state: State) -> bool:
     """Return whether a request or a call is in progress, anywhere in the tree."""
-    is_stopping = isinstance(state.root.phase, Stopping)
-    return is_stopping or any(isinstance(loop.phase, Requesting) or runs_calls(loop) for _, loop in driven(state))
+    requests = any(isinstance(loop.phase, Requesting) for _, loop in driven(state))
+    return requests or isinstance(state.root.phase, Stopping) or bool(running(state))
 
 
 def runs_calls(loop: Loop) -> bool:
@@ -139,6 +139,11 @@ def runs_calls(loop: Loop) -> bool:
     if loop.round is None or not isinstance(loop.phase, Running):
         return False
     return any(not call.has_loop for call in loop.round.having(Status.RUNNING))
+
+
+def has_running(loop: Loop) -> bool:
+    """Return whether a call of the open round runs: its tool, or a loop inside it."""
+    return loop.round is not None and bool(loop.round.having(Status.RUNNING))
 
 
 def running(state: State, path: Path = ()) -> list[tuple[Path, Call]]:

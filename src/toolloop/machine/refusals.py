@@ -60,7 +60,8 @@ def _because(loop: Loop) -> str:
     running = [] if loop.round is None else loop.round.having(Status.RUNNING)
     if not isinstance(loop.phase, Stopping):
         return ""
-    return f", because {', '.join(f'{call.name} ({call.id})' for call in running)} still runs. Wait until it has ended"
+    named = ", ".join(f"{call.name} ({call.id})" for call in running)
+    return f", because {named} still {'runs' if len(running) == 1 else 'run'}. Wait until this has ended"
 
 
 def _asked(loop: Loop, event: ev.Event) -> str:

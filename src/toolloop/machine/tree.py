@@ -37,7 +37,6 @@ from toolloop.machine.queries import (
     room_for_requests,
     run_of,
     running,
-    runs_calls,
     tools_along,
     waiting,
 )
@@ -64,7 +63,7 @@ from toolloop.machine.rules.deciding import unknown_call
 from toolloop.machine.rules.expiry import advance_time, end_if_expired
 from toolloop.machine.rules.joining import end
 from toolloop.machine.rules.turns import proceed, spend, with_previews, with_round
-from toolloop.machine.tree_effects import look, may_start
+from toolloop.machine.tree_effects import look, may_start, to_conclude
 from toolloop.machine.values.calls import DecisionRecord, Result, Status
 from toolloop.machine.values.chain import Chain
 
@@ -173,9 +172,9 @@ def _end_expired(before: State, now: State, after: State) -> State:
 
 
 def _end_stopped(state: State) -> State:
-    """End the loops that are to end, and in which no call runs any more."""
+    """End the loops that are to end, in which no call runs any more and no loop inside a call has an answer."""
     for path, loop in state.loops.items():
-        if isinstance(loop.phase, Stopping) and not running(state, path):
+        if isinstance(loop.phase, Stopping) and not (running(state, path) or to_conclude(state, path)):
             return _end_stopped(_changed(state, path, end_stopped(loop)))
     return state
 
@@ -336,7 +335,7 @@ def _end_turn(state: State, path: Path, event: ev.TurnEnded) -> Loop:
     if found.effects != (EndTurn(path),):
         raise not_possible(loop, event, "something can still be done, or is in progress")
     loops = children(state, path, loop.round)
-    unfinished = runs_calls(loop) or any(is_at_work(child) for _, child in loops) or may_start(loop)
+    unfinished = running(state, path) or any(is_at_work(child) for _, child in loops) or may_start(loop)
     if unfinished and (late := limits.out_of_time(loop)):
         return end(loop, late, waits=event.waits)
     parts = tuple(part for part in (*limits.BEFORE_TOOLS, *limits.BEFORE_REQUESTS_BELOW) if part in found.held)

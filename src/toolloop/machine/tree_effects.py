@@ -38,18 +38,19 @@ def look(state: State, path: Path, room: limits.Room = limits.ANY) -> Found:
     loop = state.loops[path]
     if isinstance(loop.phase, Running):
         return _look_inside(state, path, room)
+    if isinstance(loop.phase, Stopping):
+        return Found(to_conclude(state, path), busy=True)
     effects = tuple(evolve(effect, path=path) for effect in effects_of(loop))
     if room.requests == 0 and SendRequest(path) in effects:
         return Found(held=frozenset(limits.BEFORE_REQUESTS_BELOW))
-    return Found(effects, busy=isinstance(loop.phase, (Requesting, Stopping)))
+    return Found(effects, busy=isinstance(loop.phase, Requesting))
 
 
 def _look_inside(state: State, path: Path, room: limits.Room) -> Found:
     loop = state.loops[path]
     loops = children(state, path, loop.round)
     if limits.out_of_time(loop):
-        over = tuple(Conclude(below[-1], path) for below, child in loops if is_over(child))
-        return Found(over or (EndTurn(path),))
+        return Found(to_conclude(state, path) or (EndTurn(path),))
     tools = limits.lesser(room.tools, limits.room_for_tools(loop))
     below_room = limits.Room(limits.lesser(room.requests, room_for_requests(state, path)), tools)
     runs = (effect for effect in effects_of(loop, tools) if isinstance(effect, RunCall))
@@ -68,6 +69,12 @@ def _look_inside(state: State, path: Path, room: limits.Room) -> Found:
     if held and room != limits.ANY and look(state, path).effects != (EndTurn(path),):
         return Found(held=held)
     return Found((EndTurn(path),), held=held)
+
+
+def to_conclude(state: State, path: Path) -> tuple[Effect, ...]:
+    """Return the effects that settle the calls of a loop whose own loops are over."""
+    inner = children(state, path, state.loops[path].round)
+    return tuple(Conclude(below[-1], path) for below, child in inner if is_over(child))
 
 
 def may_start(loop: Loop) -> bool:

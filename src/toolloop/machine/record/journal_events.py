@@ -180,6 +180,7 @@ class Stopped(Event):
         by, via: who and where, for the record.
         waits: whether the calls that run are waited for, because a driver may run them. If not, they are settled as
             cancelled, as in old journals.
+        is_abandoned: whether no driver is left that could end the request in progress.
 
     """
 
@@ -187,6 +188,7 @@ class Stopped(Event):
     by: str | None = None
     via: str | None = None
     waits: bool = False
+    is_abandoned: bool = False
 
 
 @frozen
