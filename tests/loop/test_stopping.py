@@ -34,12 +34,22 @@ from tests.loop.concurrency import (
 )
 from tests.loop.loop_trees import join
 from tests.loop.support import completed, params
-from toolloop import Completed, LoopConfig, Stop, ToolContext, ToolRunner, tool
+from toolloop import (
+    AsyncToolLoopHandle,
+    Completed,
+    Inbox,
+    LoopConfig,
+    MemoryStore,
+    Stop,
+    ToolContext,
+    ToolRunner,
+    tool,
+)
 from toolloop.errors import IllegalCommand
 from toolloop.events import TextDelta
 from toolloop.machine.values.setup import Texts
 from toolloop.terminations import StopCondition, Timeout
-from toolloop.testing import Delayed, ScriptedProvider, Streamed, delayed, reply
+from toolloop.testing import AsyncScriptedProvider, Delayed, ScriptedProvider, Streamed, delayed, reply
 
 TWO = reply(calls=[("slow", {"name": "one"}), ("slow", {"name": "two"})])
 STILL_RUNS = r"because slow \(\w+\), slow \(\w+\) still run"
@@ -215,6 +225,52 @@ def test_async_tools_are_cancelled_by_a_stop(backend: str) -> None:
         assert result_texts(handle.messages[-1]) == ["refunded 902", Texts().cancelled]
 
     run_async(backend, main)
+
+
+@on_both_backends
+def test_a_lone_async_tool_is_cancelled_by_a_stop_from_another_thread(backend: str) -> None:
+    """In a callback of the event loop, where no task runs."""
+    begun = threading.Event()
+
+    @tool(effect="pure")
+    async def wait() -> None:
+        """Wait."""
+        begun.set()
+        await anyio.sleep_forever()
+
+    handle = make(backend, [reply(calls=[("wait", {})])], [wait])
+    driver = Background(lambda: turn(backend, handle))
+    awaited(begun)
+    handle.resume(Stop("enough"))
+    assert completed(driver.result()).running == ()
+    assert result_texts(handle.messages[-1]) == [Texts().cancelled]
+
+
+@on_both_backends
+def test_a_stop_that_the_driver_reads_when_it_stores_is_noticed(backend: str) -> None:
+    """This store tells of no change, and nothing else happens in the loop after that."""
+    store, begun = MemoryStore(), threading.Event()
+
+    @tool
+    def stop() -> str:
+        """Stop the loop, as another process does."""
+        awaited(begun)
+        Inbox(store).stop("loop", "enough", by="ana")
+        return "stopped it"
+
+    @tool(effect="pure")
+    async def wait() -> None:
+        """Wait."""
+        begun.set()
+        await anyio.sleep_forever()
+
+    async def main() -> Completed:
+        provider = AsyncScriptedProvider([reply(calls=[("stop", {}), ("wait", {})])])
+        given: dict[str, Any] = {"tools": [stop, wait], "params": params()}
+        async with AsyncToolLoopHandle.open(store, "loop", provider, **given) as handle:
+            return completed(await handle.run())
+
+    assert run_async(backend, main).termination == StopCondition("enough")
 
 
 # --- Ctrl-C --------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import weakref
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -67,10 +68,7 @@ class AsyncDriver:
             self.notifier.clear()
             operations = []
             try:
-                operations = engine.poll()
-                self._cancel_left_behind()  # for example, a loop inside a call reached its timeout
-                if engine.must_store(operations):
-                    await self._store()
+                operations = await self._poll()
             except ToolLoopError as failure:  # it does not cut off the tasks, which come to their end
                 engine.fail(failure)
             await self._was_read()
@@ -90,10 +88,18 @@ class AsyncDriver:
             elif (turn := result()) is not None:
                 return turn
 
-    async def _store(self) -> None:
-        if self.engine.journal.is_behind:
-            await in_thread(self.engine.journal.commit)
-        self.engine.journal.tell()
+    async def _poll(self) -> list[Operation]:
+        """Record and store what can be recorded now. Return the operations that come next."""
+        journal = self.engine.journal
+        while True:
+            operations, state = self.engine.poll(), journal.state
+            self._cancel_left_behind()  # for example, a loop inside a call reached its timeout
+            if self.engine.must_store(operations):
+                if journal.is_behind:
+                    await in_thread(journal.commit)
+                journal.tell()
+            if journal.state is state:
+                return operations  # else it has read what others stored
 
     def _needs_task(self, operation: Operation) -> bool:
         return not operation.runs_in_thread and not self.engine.is_alone(operation)
@@ -166,21 +172,25 @@ class AsyncDriver:
 def _scope_of(operation: Operation) -> anyio.CancelScope:
     """Return the scope of an operation, which may be cancelled before its task has begun."""
     scope = anyio.CancelScope()
-    operation.cancel = partial(_cancel, weakref.ref(scope))
+    operation.cancel = partial(_cancel, weakref.ref(scope), anyio.current_time() - time.monotonic())
     return scope
 
 
-def _cancel(scope: weakref.ref[anyio.CancelScope], seconds: float) -> None:
-    """Cancel a scope that may be gone, after some seconds."""
+def _cancel(scope: weakref.ref[anyio.CancelScope], ahead: float, seconds: float) -> None:
+    """Cancel a scope that may be gone, after some seconds.
+
+    `ahead`: how far the clock of the event loop is ahead of `time.monotonic`. A callback of it cannot ask anyio for it.
+    """
     if (found := scope()) is not None:
-        found.deadline = min(found.deadline, anyio.current_time() + seconds)
+        found.deadline = min(found.deadline, time.monotonic() + ahead + seconds)
 
 
 def _expire(timeout: weakref.ref[asyncio.Timeout], clock: Callable[[], float], seconds: float) -> None:
     """Let a timeout expire after some seconds, if its block has not ended."""
     if (found := timeout()) is not None:
+        at = clock() + seconds
         with suppress(RuntimeError):  # it has ended
-            found.reschedule(clock() + seconds)
+            found.reschedule(at if (earlier := found.when()) is None else min(at, earlier))
 
 
 async def _no_reader() -> None:

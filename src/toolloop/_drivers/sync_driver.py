@@ -56,11 +56,13 @@ class SyncDriver:
         engine.wake()
         while True:
             self.notifier.clear()
-            operations = engine.poll()
+            operations, state = engine.poll(), journal.state
             if engine.must_store(operations):
                 journal.commit()
                 journal.tell()
             yield
+            if journal.state is not state:
+                continue  # it has read what others stored
             for operation in operations:
                 yield from self._perform(operation)
             if operations:
