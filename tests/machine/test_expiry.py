@@ -129,7 +129,7 @@ def test_loops_inside_its_calls_end_with_a_loop() -> None:
 
 
 def test_the_last_event_of_a_loop_inside_may_bring_the_time() -> None:
-    """It is counted, and then the outermost loop ends."""
+    """It is counted, its answer is the result of the call, and then the outermost loop ends."""
     root = m.after(
         m.replied("tool_use", m.call("c"), m.call("p", "pure")), waits(), on_expiry="stop", execution="ready"
     )
@@ -137,6 +137,8 @@ def test_the_last_event_of_a_loop_inside_may_bring_the_time() -> None:
     tree = m.go(step(root, m.child(root, "p")), *at("p", ev.Requested()))
     reply = evolve(over("p")[-1], at=105.0)
     state = step(tree, reply)
+    assert outstanding(state) == (Conclude("p"),)
+    state = step(state, ev.Ended("p", answer_of(inside(state), Texts())))
     assert (set(state.loops), m.termination(state)) == ({()}, Expired("once"))
     assert state.root.total_usage.output_tokens == 2
 

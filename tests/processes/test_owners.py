@@ -104,7 +104,7 @@ def test_the_late_end_of_a_stopped_owner_counts_if_nobody_decided(shared: Shared
 
 def test_what_a_stopped_owner_was_about_to_do_is_not_done_when_its_loop_was_taken_over(shared: SharedStore) -> None:
     """It stood before a write, or in a request. Nothing that it says later is believed, nothing runs again."""
-    places = [{"at": "between writes", "number": number} for number in range(1, 18)]
+    places = [{"at": "between writes", "number": number} for number in range(1, 16)]
     places += [{"at": "request", "number": number} for number in range(3)]
     for number, hold in enumerate(some(places, 3)):
         loop_id = f"loop{number}"

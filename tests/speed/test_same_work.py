@@ -161,7 +161,7 @@ def test_a_copy_that_is_put_in_is_seen(name: str | None) -> None:
     with make(after(1)) as face:
         early = turn_of(face)
     # To copy pointers takes room for no fewer rounds; all else shows earlier.
-    with make(after(600 if name is None or "most_bytes" in seen_in else 150)) as face:
+    with make(after(900 if name is None or "most_bytes" in seen_in else 150)) as face:
         found = grown(early, turn_of(face))
     assert found.keys() >= seen_in
     assert bool(found) is (name is not None)
