@@ -200,6 +200,7 @@ class AsyncToolLoopHandle(HandleBase[AsyncProvider | AsyncSdkClient]):
     ) -> Turn:
         while True:
             questions = self._questions(until, partial(self._drive, "run()", unread), self._catch_up)
+            known = self._journal.lost
             async with self._letting_go():
                 self._engine.goes_on = unread is None and self._lease is not None
                 try:
@@ -207,6 +208,7 @@ class AsyncToolLoopHandle(HandleBase[AsyncProvider | AsyncSdkClient]):
                 finally:
                     self._engine.goes_on = False
                     questions.close()
+            self._turns.refuse_loss(known)
             if not isinstance(turn, Yielded) or not turn.pending or ask is None:
                 return turn
             await call_either(ask, turn)

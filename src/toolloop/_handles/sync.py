@@ -248,12 +248,14 @@ class ToolLoopHandle(HandleBase[Provider | SdkClient]):
         while True:
             questions = self._questions(until, partial(self._steps, "run()", unread), self._catch_up)
             self._engine.goes_on = unread is None and self._lease is not None
+            known = self._journal.lost
             try:
                 turn = yield from perform_each(questions)
             finally:
                 self._engine.goes_on = False
                 questions.close()
             self._assembly.late()
+            self._turns.refuse_loss(known)
             if not isinstance(turn, Yielded) or not turn.pending or ask is None:
                 return turn
             ask(turn)

@@ -166,6 +166,16 @@ class Turns:
             if not self._issuer.goes_on(turn):
                 return turn
 
+    def refuse_loss(self, known: Exception | None) -> None:
+        """Refuse to return what another driver did in the meantime. `known`: the loss that was known before.
+
+        Raises:
+            Conflict: another driver has taken the loop over between two turns.
+
+        """
+        if (lost := self._journal.lost) is not None and lost is not known:
+            raise lost
+
     def error(self) -> Exception | None:
         """Return the error with which the loop ended, if it did."""
         loop = self._journal.state.root
