@@ -276,7 +276,7 @@ def _rows(
         elif name not in pair:
             yield from _argument(name, item, schema)
         elif name == first:
-            yield _diff(pair, texts, path if path in names else None, is_reversed=first != pair[0])
+            yield _diff(pair, texts, path if path in names else None, is_reversed=first != diff[0])
         elif names[place - 1] != first:
             yield Row("short", 0, _name((name,)), (ShownText((chip("in the diff above", "secret"),)),))
 
