@@ -211,11 +211,8 @@ class Engine:
         return self._progress.has(operation) and is_given_up(self.journal.state, operation)
 
     def _is_waited_out(self, operation: Operation) -> bool:
-        """Return whether the driver waits for a run of a loop that is to end.
-
-        If it is the root, it waits `stop_grace` seconds for threads. Tasks end before their driver, and a runner has no
-        turn to return.
-        """
+        """Return whether the driver waits for a run of a loop that is to end."""
+        # For threads of the root, it waits `stop_grace` seconds. Tasks end before it, and a runner has no turn to return.
         if not (operation.launched and self._progress.is_ending(operation)):
             return False
         is_left = isinstance(self.journal.state.root.phase, Stopping) and operation.thread is not None

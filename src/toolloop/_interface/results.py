@@ -303,8 +303,7 @@ class Completed:
         text: its text, joined by newlines, or None.
         iterations: the number of answered requests.
         events: the events since the last result.
-        running: the calls whose tools still run, because they did not end within `stop_grace` seconds after a stop or a
-            limit. Their results are taken when they end, and only then the loop has ended.
+        running: calls whose tools did not end within `stop_grace` seconds. The loop ends when they do.
 
     """
 
