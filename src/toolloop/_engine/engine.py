@@ -212,7 +212,7 @@ class Engine:
 
     def _is_waited_out(self, operation: Operation) -> bool:
         """Return whether the driver waits for a run of a loop that is to end."""
-        # For threads of the root, it waits `stop_grace` seconds. Tasks end before it, and a runner has no turn to return.
+        # Threads of the root get `stop_grace` seconds. Tasks end before the driver, and a runner has no turn to return.
         if not (operation.launched and self._progress.is_ending(operation)):
             return False
         is_left = isinstance(self.journal.state.root.phase, Stopping) and operation.thread is not None
