@@ -144,3 +144,15 @@ def test_an_error_about_a_call_inside_names_it_by_its_path(
         assert getattr(refused.value, "call", None) == name
     if name == "p/nix":
         assert getattr(refused.value, "known", None) == ("p/a", "p/b")
+
+
+def test_what_was_said_is_said_and_withdrawn_once() -> None:
+    """By its id; the error names it."""
+    waiting = m.after(m.replied("tool_use", m.call("c")), m.asks("c"))
+    said = step(waiting, ev.Said("s1", (m.user("also"),)))
+    with pytest.raises(IllegalCommand, match="'s1' was said before"):
+        step(said, ev.Said("s1", (m.user("again"),)))
+    with pytest.raises(IllegalCommand, match="nothing with the id 's2' was said"):
+        step(said, ev.Withdrawn("s2"))
+    with pytest.raises(IllegalCommand, match="or was withdrawn before"):
+        step(step(said, ev.Withdrawn("s1")), ev.Withdrawn("s1"))

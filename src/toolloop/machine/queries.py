@@ -136,9 +136,7 @@ def under_way(state: State) -> bool:
 
 def runs_calls(loop: Loop) -> bool:
     """Return whether a loop has running calls without a loop inside."""
-    if loop.round is None or not isinstance(loop.phase, Running):
-        return False
-    return any(not call.has_loop for call in loop.round.having(Status.RUNNING))
+    return loop.round is not None and any(not call.has_loop for call in loop.round.having(Status.RUNNING))
 
 
 def has_running(loop: Loop) -> bool:
