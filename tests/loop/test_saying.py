@@ -270,7 +270,7 @@ def test_a_store_that_fails_does_not_say_it_twice(moment: Any) -> None:
     yielded(peer.run())
     inner, name = world.store, ""
     faulty: Any = Faulty(inner)
-    peer.handle._journal.store = faulty  # type: ignore[attr-defined]
+    peer.handle._journal.store = faulty  # type: ignore[attr-defined]  # of a shared journal
     faulty.fails = lambda _number: moment
     with pytest.raises(StoreError):
         peer.handle.say("once", key="k")

@@ -155,8 +155,8 @@ class Life:
         started = {event.call_id for event in events if isinstance(event, ev.Started) and not event.path}
         for call_id in started:
             assert (f"did {call_id}" in told) == (call_id in self.returned)
-        for call_id in set(self.returned) - started:
-            assert call_id.startswith("in")
+        nested = [event for event in events if isinstance(event, ev.Ended) and event.path and event.result is not None]
+        assert set(self.returned) - started == {event.call_id for event in nested}
 
 
 @pytest.mark.parametrize("seed", some(range(300), 12))

@@ -155,7 +155,7 @@ def test_one_drives_and_the_others_are_told_who() -> None:
 
 
 def test_a_stop_from_elsewhere_in_a_tool_ends_the_loop() -> None:
-    """When the tool has ended: its result counts, also for whoever said stop."""
+    """When the tool has ended: its result counts, also for the handle that stopped it."""
     world = World("sync", MemoryStore(), script=(reply(calls=[PAY]), reply("done")))
     first, second = world.open(), world.open()
     with held(world, "t1", first) as turn:

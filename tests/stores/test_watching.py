@@ -128,7 +128,7 @@ def test_one_thread_looks_for_all_who_watch(store: SqliteStore) -> None:
 
 
 def test_a_closed_store_is_opened_again(store: SqliteStore) -> None:
-    """A connection that was opened anew counts as a change, since nobody knows what happened meanwhile."""
+    """A connection that was opened anew counts as a change, because it cannot tell what changed before."""
     changes = Changes()
     with store.watch(changes):
         changes.settle()

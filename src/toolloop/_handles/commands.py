@@ -32,7 +32,7 @@ from toolloop.errors import IllegalCommand, InvalidHistory
 from toolloop.machine.machine import allowed
 from toolloop.machine.queries import everywhere, has_running, is_due, is_empty, waiting
 from toolloop.machine.record import journal_events as ev
-from toolloop.machine.record.loop import Failed, Finished, Loop, Ready, Waiting
+from toolloop.machine.record.loop import Failed, Finished, Loop, Ready, Requesting, Waiting
 from toolloop.machine.record.state import Path, State
 from toolloop.machine.refusals import injecting
 from toolloop.machine.tree import step
@@ -208,8 +208,10 @@ class Commands:
         self, state: State, reason: str | None = None, by: str | None = None, *, is_driven: bool = True
     ) -> ev.Stopped:
         """End a loop. `is_driven`: whether a driver may run its calls, which are waited for then."""
-        waits, text = is_driven and has_running(state.root), None if reason is None else well_formed(reason)
-        return ev.Stopped(text, by, waits=waits, is_abandoned=not is_driven, **self._when(by))
+        text, waits = None if reason is None else well_formed(reason), is_driven and has_running(state.root)
+        # Said only where it matters, because earlier versions cannot read it.
+        is_abandoned = not is_driven and isinstance(state.root.phase, Requesting)
+        return ev.Stopped(text, by, waits=waits, is_abandoned=is_abandoned, **self._when(by))
 
     def retry(self, state: State, by: str | None = None) -> ev.Continued:
         """Go back to the point before the request that failed.

@@ -277,10 +277,8 @@ def _wait(state: State) -> Waiting:
 
 def _usage_of(loop: Loop) -> Usage:
     """Return the usage of the last reply; zero if a runner began with calls of an earlier reply."""
-    for entry in reversed(loop.usage_log):
-        if not entry.path and entry.kind == "reply":
-            return entry.usage
-    return Usage()
+    replies = (entry.usage for entry in reversed(loop.usage_log) if not entry.path and entry.kind == "reply")
+    return next(replies, Usage())
 
 
 def _message_of(loop: Loop) -> str:

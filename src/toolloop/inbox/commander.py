@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from toolloop._handles.commands import Commands
 from toolloop._handles.deciding import Decided
 from toolloop._interface.shown import Named
 from toolloop._journal.event_bus import EventBus
+from toolloop._journal.lease import is_held
 from toolloop._journal.shared_journal import SharedJournal
 from toolloop._journal.store_access import load_state, safely
-from toolloop.errors import AlreadyDecided, LoopNotFound
+from toolloop.errors import AlreadyDecided, Conflict, LoopNotFound
 from toolloop.inbox.links import Link
 from toolloop.inbox.stored_tools import StoredTools
 from toolloop.inbox.trail import read_trail, with_decision
 from toolloop.machine.queries import waiting
 from toolloop.machine.record.journal_events import Continued, Event
-from toolloop.machine.record.loop import Waiting
+from toolloop.machine.record.loop import Failed, Finished, TooDeep, Waiting
 from toolloop.machine.record.state import State
 from toolloop.machine.values.calls import Decision
 from toolloop.stores.protocol import Store
@@ -81,6 +83,32 @@ class Commander:
         commands = Commands(StoredTools(state), journal.now, via, self.store.secret)
         journal.say(lambda state: said(state, commands), firm=False, then=partial(_continued, commands, commands_too))
         journal.tell()
+
+    def stop(self, loop_id: str, reason: str | None, by: str | None) -> None:
+        """Store a stop. Without a driver, there is nothing to wait for."""
+
+        def said(state: State, commands: Commands) -> Event | None:
+            if isinstance(state.root.phase, (Finished, TooDeep)):
+                return None
+            return commands.stop(state, reason, by, is_driven=is_held(self.store, loop_id))
+
+        self.say(loop_id, said)
+
+    def retry(self, loop_id: str, by: str | None) -> None:
+        """Store a retry, and make the loop due at once."""
+        has_failed = safely(loop_id, partial(self.store.head, loop_id)).status == "failed"
+
+        def said(state: State, commands: Commands) -> Event | None:
+            # If a worker cannot drive a loop, only the loop's head shows it.
+            is_in_head = has_failed and not isinstance(state.root.phase, Failed)
+            return None if is_in_head else commands.retry(state, by)
+
+        self.say(loop_id, said)
+        row = safely(loop_id, partial(self.store.head, loop_id))
+        head = evolve(row.head, attempts=0, retry_at=self.clock() if row.status == "failed" else None)
+        write = partial(self.store.append, loop_id, [], expected_rev=row.rev, head=head, instead_of=row.head)
+        with suppress(Conflict):  # a driver was faster
+            safely(loop_id, write)
 
     def with_decision(self, loop_id: str, error: AlreadyDecided) -> AlreadyDecided:
         """Return the error with the recorded decision, even if the round of the call is closed."""

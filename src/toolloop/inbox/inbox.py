@@ -6,14 +6,12 @@ import re
 import time
 import warnings
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Literal, TypeVar, overload
 
 from attrs import evolve
 
-from toolloop._handles.commands import Commands
 from toolloop._interface.decisions import name_of, said_turn
 from toolloop._interface.grants import GivenGrant, standing_grants
 from toolloop._interface.heads import head_of
@@ -21,12 +19,11 @@ from toolloop._interface.loop_view import view_of
 from toolloop._interface.shown import Shown, bound
 from toolloop._interface.standing import Standing
 from toolloop._journal.journal import said_id
-from toolloop._journal.lease import is_held, read_progress
+from toolloop._journal.lease import read_progress
 from toolloop._journal.store_access import load_state, safely
 from toolloop._public import set_module
 from toolloop.errors import (
     CallerError,
-    Conflict,
     LinkUsed,
     LoopNotFound,
     UnknownCall,
@@ -39,9 +36,6 @@ from toolloop.inbox.listing import CallFilter, InboxPage
 from toolloop.inbox.stored_tools import schemas_of
 from toolloop.inbox.trail import read_trail
 from toolloop.inbox.watching import AT_REST, LoopChange, Until, changes_of, check_until, wait_until
-from toolloop.machine.record.journal_events import Event
-from toolloop.machine.record.loop import Failed, Finished, TooDeep
-from toolloop.machine.record.state import State
 from toolloop.machine.rules.thinking import all_messages
 from toolloop.machine.values.calls import Decision, Why
 from toolloop.machine.values.jsontext import JSON, a_type, decode
@@ -243,14 +237,7 @@ class Inbox:
         """
         if not isinstance(reason, str | None):
             raise TypeError(f"stop(): reason: expected a str or None, got {a_type(reason)}")
-        who = name_of(by)
-
-        def said(state: State, commands: Commands) -> Event | None:
-            if isinstance(state.root.phase, (Finished, TooDeep)):
-                return None
-            return commands.stop(state, reason, who, is_driven=is_held(self._store, loop_id))
-
-        self._commander.say(loop_id, said)
+        self._commander.stop(loop_id, reason, name_of(by))
 
     def say(
         self, loop_id: str, messages: str | Sequence[JSON], by: str | Person | None = None, key: str | None = None
@@ -274,11 +261,7 @@ class Inbox:
 
         """
         texts, name, who = said_turn(messages, "say()"), said_id(key), name_of(by)
-
-        def said(state: State, commands: Commands) -> Event | None:
-            return commands.say(state, texts, name, who)
-
-        self._commander.say(loop_id, said, commands_too=True)
+        self._commander.say(loop_id, lambda state, commands: commands.say(state, texts, name, who), commands_too=True)
         return name
 
     def withdraw(self, loop_id: str, said: str, by: str | Person | None = None) -> None:
@@ -302,20 +285,7 @@ class Inbox:
             IllegalCommand: the loop has not failed.
 
         """
-        who = name_of(by)
-        has_failed = safely(loop_id, partial(self._store.head, loop_id)).status == "failed"
-
-        def said(state: State, commands: Commands) -> Event | None:
-            # If a worker cannot drive a loop, only the loop's head shows it.
-            is_in_head = has_failed and not isinstance(state.root.phase, Failed)
-            return None if is_in_head else commands.retry(state, who)
-
-        self._commander.say(loop_id, said)
-        row = safely(loop_id, partial(self._store.head, loop_id))
-        head = evolve(row.head, attempts=0, retry_at=self._clock() if row.status == "failed" else None)
-        write = partial(self._store.append, loop_id, [], expected_rev=row.rev, head=head, instead_of=row.head)
-        with suppress(Conflict):  # a driver was faster
-            safely(loop_id, write)
+        self._commander.retry(loop_id, name_of(by))
 
     def grants(self, loop_id: str) -> tuple[GivenGrant, ...]:
         """Return the standing grants of a loop and of the loops inside its calls.
@@ -341,8 +311,6 @@ class Inbox:
         """
         name, who = grant.id if isinstance(grant, GivenGrant) else grant, name_of(by)
         self._commander.say(loop_id, lambda state, commands: commands.revoke(state, name, who))
-
-    # --- links -------------------------------------------------------------------------------------------------------
 
     def link(  # noqa: PLR0913 - what a link is bound to
         self,

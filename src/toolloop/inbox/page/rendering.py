@@ -92,7 +92,8 @@ def _time(context: Context, value: float | str | datetime) -> Markup:
 @lru_cache(maxsize=4096)  # a queue shows the same names again and again
 def _exact(text: str) -> Markup:
     """Return a name, an id or another short text as HTML."""
-    html: Markup = _templates.get_template("value.html").module.text(shown_text(text))  # type: ignore[attr-defined]
+    module: Any = _templates.get_template("value.html").module  # with a macro, which a type checker cannot see
+    html: Markup = module.text(shown_text(text))
     return html
 
 
