@@ -769,7 +769,7 @@ def test_a_dead_link_is_gone(filled: Visitor) -> None:
         ("noticed", "This call has expired", "It expired 1 min ago. It did not run. The model gets a result"),
         ("late", "This link has expired", "It expired 5 s ago. If the call still waits, ask for a new link."),
         ("half", "Already approved", "Your approval is stored. Waits for one more, 1 of 2."),
-        ("stopped", "This call is closed", "It no longer waits, and was not decided. It has not run."),
+        ("stopped", "This call is closed", "It no longer waits, and was not decided. It did not run."),
         ("deleted", "This link is not valid", "its loop 'loop' was deleted."),
         ("again", "This link has expired", "It expired 5 s ago."),
         ("cut", "This link is not valid", "This link is incomplete or changed"),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.inbox.support import PARAMS, desk
 from tests.inbox.visitor import Visitor
-from toolloop import Approve, Deny, ToolLoopHandle, sub_loop, tool
+from toolloop import Approve, Deny, LoopConfig, Texts, ToolLoopHandle, sub_loop, tool
 from toolloop.testing import ScriptedProvider, call, reply
 
 PAY = call("pay", {"to": "ana", "euros": 5}, id="c1")
@@ -75,3 +75,26 @@ def test_each_end_of_a_call_is_told(tmp_path: Path) -> None:
     assert "Stopped" in visitor.bare
     assert "by eve" in visitor.bare
     assert "“enough”" in visitor.bare
+
+
+def test_what_a_tool_returned_after_the_stop_is_on_the_page(tmp_path: Path) -> None:
+    """With when; a call that never started says that it did not run."""
+    found = desk("memory", tmp_path)
+
+    @tool
+    def refund(order: int) -> str:
+        """Refund an order, while somebody stops the loop."""
+        found.inbox.stop("loop", "wrong customer", by="eve")
+        return f"refunded {order}"
+
+    calls = [call("refund", {"order": order}, id=f"r{order}") for order in (902, 903)]
+    script, config = ScriptedProvider([reply(calls=calls)]), LoopConfig(max_parallel_tools=1)
+    given = {"params": PARAMS, "clock": found.clock, "config": config}
+    with ToolLoopHandle.open(found.store, "loop", script, tools=[refund], **given) as handle:  # type: ignore[arg-type]  # what it takes
+        handle.run()
+    visitor = Visitor(found)
+    visitor.open("/loop", id="loop")
+    assert "it ended after the stop" in visitor.bare
+    assert "refunded 902" in visitor.bare
+    assert "running" not in visitor.bare
+    assert Texts().not_run in visitor.bare

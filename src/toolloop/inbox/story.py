@@ -14,14 +14,16 @@ from toolloop.inbox.items import TrailEntry
 from toolloop.inbox.trail import command_of
 from toolloop.inbox.transcript import Part, parts_of
 from toolloop.machine.record import journal_events as ev
-from toolloop.machine.record.loop import Loop, Round, round_of
+from toolloop.machine.record.loop import Finished, Loop, Round, Stopping, round_of
 from toolloop.machine.record.state import Path, State
+from toolloop.machine.rules.calls import ended, replace_calls, settle_open
 from toolloop.machine.rules.thinking import all_messages
 from toolloop.machine.tree import fold, step
 from toolloop.machine.values.calls import Call, DecisionRecord, Outcome, Status
 from toolloop.machine.values.jsontext import JSON, decode
 from toolloop.stores.codec import decode_event
 from toolloop.stores.protocol import Entry
+from toolloop.terminations import StopCondition
 from toolloop.tools.secrets import SecretKey, hide_secrets, no_key
 
 
@@ -54,6 +56,7 @@ class CallStory:
         made: when the model made it. `since`: when it began to wait, `started` and `ended`: when it ran. None: not yet.
         decisions: the decisions of persons, policies and grants, oldest first, each with its time.
         outcome: the outcome, once it is settled; `result` is its text, and `is_error` says whether it is an error.
+        is_late: whether it ended after the stop of the loop.
         steps: the steps of the loop inside it.
 
     """
@@ -71,6 +74,7 @@ class CallStory:
     outcome: Outcome | None = None
     result: str = ""
     is_error: bool = False
+    is_late: bool = False
     steps: list[Step] = field(factory=list)
 
 
@@ -124,7 +128,7 @@ def read_story(entries: Iterable[Entry], key: SecretKey = no_key) -> Story:
         event = decode_event(entry)
         before, story.state = story.state, step(story.state, event)
         _add_event(story, before, event)
-        _add_changes(story, before, max(event.at, event.said_at) or story.state.root.now)
+        _add_changes(story, before, event)
     return story
 
 
@@ -144,7 +148,7 @@ def _add_event(story: Story, before: State, event: ev.Event) -> None:
             for name, result in event.decisions if isinstance(event, ev.Decided) else event.results:
                 _decide(story, (*event.path, *name.split("/")), result, at)
         case ev.Started() | ev.Ended():
-            _run(story.calls.get((*event.path, event.call_id)), event, at)
+            _run(story.calls.get((*event.path, event.call_id)), before, event, at)
         case ev.Continued() | ev.FollowedUp() | ev.Said() if event.messages:
             _add_texts(story, event.path, [decode(text) for text in event.messages], at, event)
         case _:
@@ -158,13 +162,15 @@ def _add_command(story: Story, before: State, event: ev.Event, at: float) -> Non
     story.steps.extend(command_of(before, event, datetime.fromtimestamp(at, UTC)))
 
 
-def _run(call: CallStory | None, event: ev.Started | ev.Ended, at: float) -> None:
+def _run(call: CallStory | None, before: State, event: ev.Started | ev.Ended, at: float) -> None:
     if call is None:
         return
     if isinstance(event, ev.Started):  # it has no time of its own
         call.started = max([at, *(decided for _, decided in call.decisions)])
     else:
         call.started, call.ended = (at - event.took if event.took else call.started), at
+        phase = before.root.phase
+        call.is_late = isinstance(phase, Stopping) and isinstance(phase.termination, StopCondition)
 
 
 def _add_texts(
@@ -183,10 +189,12 @@ def _decide(story: Story, path: Path, record: object, at: float) -> None:
         call.proposed, call.input = call.proposed or call.input, story.hidden(path, call.name, record.content)
 
 
-def _add_changes(story: Story, before: State, at: float) -> None:
+def _add_changes(story: Story, before: State, event: ev.Event) -> None:
     """Add what an event changed about calls: since when they wait, and how they ended."""
-    for path, loop in story.state.loops.items():
-        for new in _changed(before.at(path), round_of(loop)):
+    at = max(event.at, event.said_at) or story.state.root.now
+    for path in {**before.loops, **story.state.loops}:
+        was = before.at(path)
+        for new in _changed(was, _round_after(was, story.state.at(path), event)):
             if (call := story.calls.get((*path, new.id))) is None:
                 continue
             call.expires_at = new.expires_at
@@ -197,6 +205,23 @@ def _add_changes(story: Story, before: State, at: float) -> None:
             if new.result is not None:
                 call.outcome, call.ended = new.result.outcome, call.ended or at
                 call.result, call.is_error = new.result.plain_text, new.result.is_error
+
+
+def _round_after(before: Loop | None, after: Loop | None, event: ev.Event) -> Round | None:
+    """Return the round of a loop after an event. If the loop ended with it, its calls have their results."""
+    round_ = None if after is None else round_of(after)
+    has_ended = after is None or isinstance(after.phase, Finished)
+    if round_ is not None or not has_ended or before is None or before.round is None:
+        return round_
+    last = before.round
+    if isinstance(event, ev.Ended) and event.result is not None and event.path == before.setup.path:
+        last = replace_calls(last, [ended(call, event.result, before.setup) for call in _named(last, event.call_id)])
+    return settle_open(last, before.setup.texts)
+
+
+def _named(round_: Round, call_id: str) -> list[Call]:
+    """Return the call with an id that runs, in a list."""
+    return [call for call in round_.having(Status.RUNNING) if call.id == call_id]
 
 
 def _changed(before: Loop | None, now: Round | None) -> Iterator[Call]:
