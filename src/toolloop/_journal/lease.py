@@ -68,7 +68,7 @@ class DriverLease:
         """Hold no lease yet. `take_over`: take it the first time even if a live driver holds it."""
         self.in_use: Callable[[], bool] = bool
         self.on_change: Callable[[], object] = bool
-        self.progress = KeptProgress(journal.store, journal.loop_id)
+        self.progress: KeptProgress = KeptProgress(journal.store, journal.loop_id)
         self._watch: AbstractContextManager[object] | None = None
         self._journal = journal
         self._take_over = take_over
