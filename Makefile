@@ -5,12 +5,8 @@ export PYTHONDONTWRITEBYTECODE :=
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-READY_WEB := $(VENV)/.ready-web
-READY_TEST := $(VENV)/.ready-test
-READY_LINT := $(VENV)/.ready-lint
-READY_DEEP := $(VENV)/.ready-deep
-READY_SITE := $(VENV)/.ready-site
-READY_PACKAGE := $(VENV)/.ready-package
+UV := $(shell command -v uv)
+INSTALL := $(if $(UV),uv pip install --quiet --python $(BIN)/python,$(BIN)/python -m pip install --quiet --disable-pip-version-check)
 
 .PHONY: help demo test deep check lint types fix cov docs site package test-all bench bench-quick clean
 
@@ -20,86 +16,70 @@ help: ## Show this list
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "toolloop needs Python 3.11 or later: make PYTHON=python3.11 …"; exit 1; }
 	@echo "Setting up $(VENV) (once) …"
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@test -x $(BIN)/python || $(if $(UV),uv venv --quiet --python $(PYTHON) $(VENV),$(PYTHON) -m venv $(VENV))
+	@$(if $(UV),,$(INSTALL) --upgrade "pip>=25.1")
+	@$(INSTALL) --editable .
 	@touch $@
 
-$(READY_TEST): $(READY)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --group test
+# The dependency groups of pyproject.toml. One that is installed is left alone until that file changes.
+$(READY)-%: $(READY)
+	@$(INSTALL) --editable . --group $*
 	@touch $@
 
-$(READY_LINT): $(READY_TEST)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --group lint
-	@touch $@
-
-$(READY_DEEP): $(READY_TEST)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --group deep
-	@touch $@
-
-$(READY_PACKAGE): $(READY)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --group package
-	@touch $@
-
-$(READY_SITE): $(READY_WEB)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[mcp,otel,postgres,dbos]" --group site
-	@touch $@
-
-$(READY_WEB): $(READY)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[cli,inbox]"
-	@touch $@
-
-demo: $(READY) $(if $(findstring --web,$(ARGS)),$(READY_WEB)) ## A small agent in a scratch folder; you approve its calls (ARGS="--web": in a browser; "--live", "--yes")
+demo: $(READY) $(if $(findstring --web,$(ARGS)),$(READY)-web) ## A small agent in a scratch folder; you approve its calls (ARGS="--web": in a browser; "--live", "--yes")
 	@$(BIN)/python docs/examples/demo.py $(ARGS)
 
-test: $(READY_TEST) ## All tests
+test: $(READY)-test ## All tests
+	@$(BIN)/python -m tests.kit.node || true
 	@$(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder $(ARGS)
 
-deep: $(READY_DEEP) ## All tests, the long ones too, ten times the random examples, all attacks, mutants, extras (hours)
+deep: $(READY)-deep ## All tests, the long ones too, ten times the random examples, all attacks, mutants, extras (hours)
+	@$(BIN)/python -m tests.kit.node || true
 	@$(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder -m 'not bench' --hypothesis-profile=deep $(ARGS)
-	@$(BIN)/python -m tests.attack --write
+	@$(BIN)/python -m tests.promises.attack --write
 	@$(BIN)/python scripts/mutation.py
 	@$(MAKE) package ARGS=--extras
 
 check: lint types test cov ## Lint, types, tests, the coverage gate
 
-lint: $(READY_LINT) ## Ruff, formatting, that the docs say what the code says, and the words of docs, docstrings and errors
+lint: $(READY)-lint ## Ruff, formatting, that the docs say what the code says, and the words of docs, docstrings, errors and tests
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/python -m scripts.docs --check
 	@$(BIN)/python -m scripts.prose --code
 
-types: $(READY_LINT) ## mypy and pyright, strict, over the code and the examples of the docs
+types: $(READY)-lint ## mypy and pyright, strict, over the code and the examples of the docs
 	@$(BIN)/python scripts/typecheck.py
 
-fix: $(READY_LINT) ## Mend what a tool can mend
+fix: $(READY)-lint ## Mend what a tool can mend
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-cov: $(READY_TEST) ## The tests of machine/ and _messages/ with their gate: 100 % of the branches
-	@$(BIN)/coverage run -m pytest tests/machine tests/messages -m 'not deep and not bench and not long' --quiet --hypothesis-profile=lines --hypothesis-seed=0
+cov: $(READY)-test ## The tests of machine/ and _messages/ with their gate: 100 % of the branches
+	@$(BIN)/coverage run -m pytest tests/machine tests/messages tests/handles/test_forks.py tests/handles/test_outputs.py tests/journal/test_tallies.py tests/prices/test_loop_costs.py -m 'not deep and not bench and not long' --quiet --hypothesis-profile=lines --hypothesis-seed=0
 	@$(BIN)/coverage report --fail-under=100 --include='src/toolloop/machine/**,src/toolloop/_messages/**'
 
-docs: $(READY_TEST) ## Write the generated parts of the docs anew
+docs: $(READY)-test ## Write the generated parts of the docs anew
 	@$(BIN)/python -m scripts.docs
 
-site: $(READY_SITE) ## The documentation site in build/site; warnings, wrong links and missing names are errors
+site: $(READY)-site ## The documentation site in build/site; warnings, wrong links and missing names are errors
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs $(or $(ARGS),build --quiet)
 
-package: $(READY_PACKAGE) ## Build wheel and sdist, check them, install each in an empty environment (ARGS=--extras: each extra, too)
+package: $(READY)-package ## Build wheel and sdist, check them, install each in an empty environment (ARGS=--extras: each extra, too)
 	@$(BIN)/python scripts/package.py $(ARGS)
 
-test-all: $(READY_PACKAGE) ## All tests under each Python from 3.11 to 3.14 that is installed
-	@$(BIN)/python -m nox $(ARGS)
+test-all: ## All tests under each Python from 3.11 to 3.14 that is installed
+	@for version in 3.11 3.12 3.13 3.14; do \
+		if python$$version -c '' 2>/dev/null; then $(MAKE) test PYTHON=python$$version VENV=build/venv-$$version || exit 1; \
+		else echo "Python $$version is not installed: left out"; fi; \
+	done
 
-bench: $(READY_TEST) ## All that is measured, against the peers; writes docs/benchmarks.md (a quarter of an hour)
-	@$(BIN)/python -m tests.benchmarks
-	@$(BIN)/python -m pytest -m bench tests/benchmarks
+bench: $(READY)-test ## All that is measured, against the peers; writes docs/benchmarks.md (a quarter of an hour)
+	@$(BIN)/python -m tests.measured.benchmarks
+	@$(BIN)/python -m pytest -m bench tests/measured/benchmarks
 
-bench-quick: $(READY_TEST) ## Fewer runs, under two minutes; peers only where they are set up; writes nothing
-	@$(BIN)/python -m tests.benchmarks --quick
+bench-quick: $(READY)-test ## Fewer runs, under two minutes; peers only where they are set up; writes nothing
+	@$(BIN)/python -m tests.measured.benchmarks --quick
 
 clean: ## Remove what the other targets made
-	@rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .nox build dist
+	@rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage build dist

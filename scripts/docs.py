@@ -74,9 +74,18 @@ def example(name: str) -> str:
     return f"```python\n{source}```"
 
 
+def approval_rules() -> str:
+    """The rules of the refund desk."""
+    source = (ROOT / "docs" / "examples" / "approvals.toml").read_text(encoding="utf-8")
+    return f"```toml\n{source}```"
+
+
 PARTS: dict[str, Callable[[], str]] = {
     "rooms": rooms,
     "chat-service": partial(example, "chat_service"),
+    "chat-stream": partial(example, "chat_stream"),
+    "refund-desk": partial(example, "refund_desk"),
+    "approvals": approval_rules,
     "celery-loops": partial(example, "celery_loops"),
     "temporal-loops": partial(example, "temporal_loops"),
     "temporal-machine": partial(example, "temporal_machine"),

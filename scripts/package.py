@@ -32,13 +32,17 @@ with FakeMessagesAPI([reply("Hello")]) as api, api.client() as client:
 """
 # What uses the extra. An extra that is missing here is an error.
 EXTRAS = {
+    "acp": "import toolloop.acp",
     "cli": "import toolloop._cli.run",
     "postgres": "from toolloop.stores import PostgresStore; PostgresStore('postgresql://host/db').close()",
+    "agui": "import toolloop.agui",
     "dbos": "import toolloop.dbos",
     "inbox": "from toolloop.inbox import inbox_app; from toolloop import Inbox; import uvicorn",
     "mcp": "import toolloop.tools.mcp",
     "otel": "import opentelemetry.trace; import toolloop.otel",
+    "prices": "from toolloop.prices import known_prices; assert known_prices().has('claude-opus-4-1')",
     "schema": "import jsonschema; from toolloop import sub_loop",
+    "sign": "import cryptography; from toolloop.inbox import export_trail",
 }
 
 

@@ -19,6 +19,8 @@ text { font: 14px system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; fill
 .step { fill: #eef1fb; stroke: #5564b7 } .you { fill: #fff4dc; stroke: #b9801c }
 .store { fill: #e7f4ec; stroke: #3d8a5c }
 .bad { fill: #fdebec; stroke: #b8434c } .end { fill: #f2f2f4; stroke: #767b88 }
+.label { font-size: 12px; fill: #4a5162; stroke: #ffffff; stroke-width: 5; paint-order: stroke }
+.label { font-size: 12px; fill: #4a5162; stroke: #ffffff; stroke-width: 5; paint-order: stroke }
 .line { fill: none; stroke: #4a5162; stroke-width: 1.5 } .dashed { stroke-dasharray: 5 4 }
 """
 _TIP = (
@@ -196,6 +198,33 @@ def crash() -> str:
     return svg("Three moments of a crash, and what is known after each", 496, *parts)
 
 
+def runner() -> str:
+    """One iteration of a runner: who sends what to whom."""
+    at = {"Your code": 70, "Runner": 200, "Claude": 330, "Your tools": 450}
+    kinds = {"Your code": "you", "Runner": "step", "Claude": "end", "Your tools": "step"}
+    bottom = 590
+    parts = [f'<path d="M{x} 46V{bottom}" class="line dashed"/>' for x in at.values()]
+    parts += [box(x - 52, 14, 104, kinds[name], name) for name, x in at.items()]
+
+    def send(y: float, start: str, end: str, words: str, *, back: bool = False) -> None:
+        parts.append(text((at[start] + at[end]) / 2, y - 7, words, "label"))
+        parts.append(arrow((at[start], y), (at[end], y), dashed=back))
+
+    send(84, "Your code", "Runner", "next message")
+    send(118, "Runner", "Claude", "1 request")
+    send(152, "Claude", "Runner", "reply", back=True)
+    send(186, "Runner", "Your code", "2 yield the reply", back=True)
+    parts.append(box(15, 206, 260, "you", "3 Your code runs", "reads, appends, changes parameters"))
+    send(288, "Your code", "Runner", "next message")
+    ours, theirs = "unchanged: the reply is appended", "changed: it is what your code made"
+    parts.append(box(140, 308, 365, "step", "4 Whose history?", ours, theirs))
+    parts.append(box(140, 394, 365, "step", "5 Does it end with open calls?", "then they are judged and run"))
+    send(474, "Runner", "Your tools", "run")
+    send(508, "Your tools", "Runner", "results, appended as one message", back=True)
+    parts.append(box(140, 528, 365, "end", "6 The end, or the next request (1)"))
+    return svg("One iteration of a runner: request, yield, your code, history, calls, end", bottom + 10, *parts)
+
+
 def rooms() -> str:
     """Which room imports which. Tinted: the floors below a room, from which alone it may import."""
     left, top, row = 138, 104, 17
@@ -240,4 +269,5 @@ PICTURES: dict[str, Callable[[], str]] = {
     "who-decides": who_decides,
     "crash": crash,
     "rooms": rooms,
+    "runner": runner,
 }

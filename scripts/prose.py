@@ -1,10 +1,11 @@
 """A small house style for prose: phrases that a reader has to translate, and the plain ones.
 
     python -m scripts.prose          the docs: exit 1 if one has a finding
-    python -m scripts.prose --code   the docstrings and texts of src, too
+    python -m scripts.prose --code   the docstrings and texts of src and tests, and the names of tests, too
 
-It reads Markdown without code, and Python's docstrings and string literals. `PHRASES` is the whole style: an expression
-and what to write instead. A line that needs a phrase for another reason ends in `<!-- prose: ok -->`.
+It reads Markdown without code. Of Python, it reads docstrings, string literals of two words or more, and the names of
+test functions. `PHRASES` is the whole style: an expression and what to write instead. A line that needs a phrase for
+another reason ends in `<!-- prose: ok -->`; in Python, the last line of such a string ends in `# prose: ok`.
 """
 
 from __future__ import annotations
@@ -61,6 +62,7 @@ PHRASES = {
 _PHRASES = [(re.compile(pattern, re.IGNORECASE), remedy) for pattern, remedy in PHRASES.items()]
 _CODE = re.compile(r"^ *```.*?^ *```$|<!--.*?-->|`[^`\n]+`|\]\([^)]*\)", re.MULTILINE | re.DOTALL)
 _OK = "<!-- prose: ok -->"
+_OK_IN_CODE = "# prose: ok"
 _SENTENCE = re.compile(r"(?<=[.?!:;])[*_)]*\s+|\n\s*\n|\n(?=\s*(?:[-*|#]|\d+\.))|\|")
 
 
@@ -94,21 +96,31 @@ def of_page(page: Path) -> Iterator[tuple[int, str]]:
 
 
 def of_module(file: Path) -> Iterator[tuple[int, str]]:
-    """The findings of a Python file: its docstrings and other strings."""
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            for line, finding in findings(re.sub(r"`[^`]+`", "code", node.value)):
-                yield node.lineno + line, finding
+    """The findings of a Python file: its docstrings, its strings of several words, and the names of its tests."""
+    text = file.read_text(encoding="utf-8")
+    lines = text.splitlines()
+    for node in ast.walk(ast.parse(text)):
+        match node:
+            # A single word is a value, not prose.
+            case ast.Constant(value=str(value), end_lineno=int(end)) if len(value.split()) > 1:
+                prose = "" if lines[end - 1].endswith(_OK_IN_CODE) else re.sub(r"`[^`]+`", "code", value)
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) if name.startswith("test_"):
+                prose = name.replace("_", " ")
+            case _:
+                continue
+        for line, finding in findings(prose):
+            yield node.lineno + line, finding
 
 
 def main() -> int:
     """Print the findings, and return 1 if there are any."""
     parser = argparse.ArgumentParser(description="Find phrases that are hard to read.")
-    parser.add_argument("--code", action="store_true", help="read the docstrings and texts of src, too")
+    parser.add_argument("--code", action="store_true", help="read docstrings, texts and names of tests, too")
     pages = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
     found = [(page, *each) for page in pages for each in of_page(page)]
     if parser.parse_args().code:
-        found += [(file, *each) for file in sorted((ROOT / "src").rglob("*.py")) for each in of_module(file)]
+        modules = sorted([*(ROOT / "src").rglob("*.py"), *(ROOT / "tests").rglob("*.py")])
+        found += [(file, *each) for file in modules for each in of_module(file)]
     for file, line, finding in found:
         print(f"{file.relative_to(ROOT)}:{line}: {finding}")
     return 1 if found else 0

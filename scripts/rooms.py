@@ -7,28 +7,29 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 SOURCE = Path(__file__).parents[1] / "src" / "toolloop"
-# From the lowest: a room imports only from lower floors. `tests/layout/test_layers.py` checks it.
+# From the lowest: a room imports only from lower floors. `tests/docs/layout/test_layers.py` checks it.
 FLOORS: tuple[tuple[str, ...], ...] = (
-    ("_names", "errors", "terminations"),
+    ("_forks", "_names", "errors", "terminations"),
     ("_public",),
     ("_usage",),
     ("events",),
     ("machine",),
-    ("_messages",),
+    ("_messages", "prices"),
     ("tools", "providers", "stores"),
     ("_requests",),
     ("compaction",),
     ("_interface",),
-    ("_journal",),
+    ("_journal", "rules"),
     ("_engine",),
     ("_drivers",),
     ("_handles",),
-    ("_runner", "otel", "inbox"),
-    ("_worker", "testing", "_cli"),
-    ("dbos",),
+    ("_runner", "inbox"),
+    ("_worker", "testing", "otel", "_cli"),
+    ("dbos", "acp", "agui"),
 )
 FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
 NOT_HERE = "Not here:"
@@ -51,8 +52,9 @@ def rooms_on(floor: int) -> list[str]:
     return [name for room in FLOORS[floor] for name in (room, *inside(room))]
 
 
-def imports(file: Path, *, at_top: bool = False, for_types: bool = True) -> Iterator[str]:
-    """Yield the modules that a file imports, with the name imported from them.
+@cache  # the tests ask for the same file many times, and parsing takes milliseconds
+def imports(file: Path, *, at_top: bool = False, for_types: bool = True) -> tuple[str, ...]:
+    """Return the modules that a file imports, with the name imported from them.
 
     Args:
         file: The file to read.
@@ -60,13 +62,15 @@ def imports(file: Path, *, at_top: bool = False, for_types: bool = True) -> Iter
         for_types: Also those that only type checkers read.
     """
     tree = ast.parse(file.read_text(encoding="utf-8"))
+    found: list[str] = []
     for node in tree.body if at_top else _nodes(tree, for_types=for_types):
         if isinstance(node, ast.Import):
-            yield from (name.name for name in node.names)
+            found += [name.name for name in node.names]
         elif isinstance(node, ast.ImportFrom):
             if node.level:
                 raise ValueError(f"{file} imports relatively")
-            yield from (f"{node.module}.{name.name}" for name in node.names)
+            found += [f"{node.module}.{name.name}" for name in node.names]
+    return tuple(found)
 
 
 def _nodes(node: ast.AST, *, for_types: bool) -> Iterator[ast.AST]:

@@ -22,7 +22,7 @@ from attrs import frozen
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 BLOCKS = "build/blocks"  # `tool.pyright` names it, too
-HIDDEN = ROOT / "tests" / "docs"
+HIDDEN = ROOT / "tests" / "docs" / "cells"
 _PIECE = re.compile(
     r"^```(?P<language>\S*)[^\n]*\n(?P<code>.*?)^```$|^#+ (?P<heading>[^\n]+)$", re.MULTILINE | re.DOTALL
 )
@@ -35,6 +35,8 @@ _SETTINGS = (
     "from __future__ import annotations",  # as the tests run them
 )
 _GIVEN = re.compile(r"^doc\.(\w+) = .*$", re.MULTILINE)
+_EXAMPLES = [file.stem for file in (ROOT / "docs" / "examples").glob("*.py")]
+_IMPORTS_EXAMPLE = re.compile(rf"^from ({'|'.join(_EXAMPLES)}) import ", re.MULTILINE)
 
 
 @frozen
@@ -48,7 +50,7 @@ class Part:
 
 
 def parts(page: Path) -> Iterator[Part]:
-    """The Python of a page in order: its blocks, and around them the cells of its file in tests/docs."""
+    """The Python of a page in order: its blocks, and around them the cells of its file in tests/docs/cells."""
     text = page.read_text(encoding="utf-8")
     cells = hidden_cells(page)
     heading, counts = "", Counter[str]()
@@ -91,6 +93,8 @@ def module(page: Path) -> str:
         if part.is_hidden:
             given += [f"{name}: _t.Any = None" for name in _GIVEN.findall(part.code)]
             continue
+        if _IMPORTS_EXAMPLE.search(part.code):
+            continue  # such a program is checked as a file of its own
         lines += [""] * (part.line - 2 - len(lines)) + ["; ".join(["import typing as _t", *given]) if given else ""]
         lines += part.code.splitlines()
         given = []

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from tests import counted, own_threads, postgres
+from tests.kit import counted, own_threads, postgres
 
 # A disk takes milliseconds to confirm a write, and these tests make tens of thousands; no power cut is among them. So
 # their files are in memory, where there is enough of it. Whoever sets TMPDIR has them where they want.
@@ -45,13 +45,31 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
-# These take longest, so they start first.
+# The files that take longest start first, so that no process works alone at the end.
 _FIRST = (
-    "test_whole_loop.py",
+    "test_demo.py",
+    "test_interrupts.py",
+    "test_attacks.py",
+    "test_docs.py",
+    "test_values.py",
+    "test_page_in_chromium.py",
+    "test_page_pointer.py",
+    "test_read_back.py",
+    "test_same_work.py",
+    "test_review.py",
     "test_killed.py",
-    "test_sync_equals_async.py",
-    "test_stored_at_random.py",
+    "test_who_may_start.py",
+    "test_whole_loop.py",
+    "test_assistant.py",
+    "test_chat_service.py",
 )
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Half as many again as there are cores: for a third of its time, a test waits for a process or a database."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return cores + cores // 2
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -42,7 +42,8 @@ worker = Worker(store, Anthropic(), [transfer])
 def drive(loop_id: str) -> str:
     """Drive a loop to its next pause. A deadline or a retry is a task for later."""
     loop = worker.drive(loop_id)
-    if loop.due_at is not None:  # look then, or earlier: brokers give long delays to another worker
+    if loop.due_at is not None and loop.left is None:  # `sweep` tries a loop that is left to other workers
+        # Look then, or earlier: brokers give long delays to another worker.
         drive.apply_async((loop_id,), countdown=min(max(0.0, loop.due_at - time.time()), LONGEST_DELAY))
     return loop.status
 

@@ -32,7 +32,7 @@ def refund(order: int, euros: int) -> str:
 
 STORE = SqliteStore(os.environ.get("LOOPS", "loops.db"))
 INBOX = AsyncInbox(STORE)
-CLIENT = AsyncAnthropic(max_retries=0)  # the worker tries again, and remembers it over restarts
+CLIENT = AsyncAnthropic()
 WORKER = AsyncWorker(STORE, CLIENT, [refund], live=0.25)  # pages show words as the model writes them
 PARAMS = {"model": "claude-opus-5-5", "max_tokens": 2048, "system": "You help the clerks of a shop."}
 

@@ -11,6 +11,7 @@ import argparse
 import contextlib
 import json
 import os
+import signal
 import sys
 import tempfile
 from collections.abc import Callable, Generator
@@ -125,6 +126,7 @@ def main() -> int:
     if options.live and not os.environ.get("ANTHROPIC_API_KEY"):
         parser.error("--live needs a key in ANTHROPIC_API_KEY")
     screen = Screen()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the page and the scratch folder go, too
     try:
         with tempfile.TemporaryDirectory(prefix="toolloop-demo-") as scratch:
             folder = Path(scratch, "files")

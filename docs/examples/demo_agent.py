@@ -111,7 +111,7 @@ def _outcome(call: dict[str, Any], result: dict[str, Any]) -> str:
     if result.get("is_error"):
         return f"{name} failed: {said.splitlines()[0]}"
     if edit:
-        return f"{name} ran on {json.loads(edit)['path']}, with your input in place of mine."
+        return f"{name} ran on {json.loads(edit)['path']}, with your input instead of mine."
     if said.startswith(("wrote", "deleted")):
         return f"{path} is {'corrected' if name == 'write_file' else 'deleted'}."
     return f"{name} did not run, because you answered for it: “{said}”."

@@ -54,7 +54,7 @@ class Screen:
     def waiting(self, call: ToolCall) -> None:
         """A call that waits, with its whole input, or as much of it as is readable."""
         self._line()
-        self._bar(self._paint("bold", call.name) + " waits for your word")
+        self._bar(self._paint("bold", call.name) + " waits for your decision")
         self._bar()
         shown = {name: _readable(value) for name, value in call.effective_input.items()}
         space = max(map(len, shown), default=0) + 2

@@ -24,7 +24,7 @@ _LOOK_EVERY = 0.2  # seconds
 @contextmanager
 def page_of(file: Path) -> Generator[str]:
     """Serve the approval page of a store, and give its address."""
-    command = [sys.executable, "-m", "toolloop", "serve", str(file), "--port", "0", "--by", "you"]
+    command = [sys.executable, "-m", "toolloop", "serve", "--store", str(file), "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:  # noqa: S603 - a command of its own
         try:
             line = server.stdout.readline() if server.stdout else ""

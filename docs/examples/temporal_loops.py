@@ -11,6 +11,7 @@ from typing import Any
 from temporalio import activity, workflow
 from temporalio.client import Client
 from temporalio.common import RetryPolicy
+from temporalio.exceptions import ApplicationError
 from temporalio.worker import Worker
 
 with workflow.unsafe.imports_passed_through():
@@ -38,13 +39,15 @@ class Drivers:
 
     @activity.defn
     def drive(self, loop_id: str) -> dict[str, Any]:
-        """Drive a loop to its next pause. `Conflict` and `StoreError` are retried by Temporal."""
+        """Drive a loop to its next pause. Temporal retries errors, perhaps in a process with the tools of the loop."""
 
         def is_over() -> bool:  # asked between two turns
             activity.heartbeat()
             return activity.is_worker_shutdown()
 
         loop = self.worker.drive(loop_id, is_over)
+        if loop.left is not None:
+            raise ApplicationError(loop.left.why)
         return {"status": loop.status, "due_at": loop.due_at}
 
 

@@ -92,7 +92,7 @@ class Refunds:
 
     def call(self, call_id: str) -> m.Call:
         """Return a call of the open round."""
-        calls = self.state.root.round.calls if self.state.root.round else ()
+        calls = self.state.root.calls
         return next(call for call in calls if call.id == call_id)
 
     def policy(self, call_id: str) -> m.PolicyResult:

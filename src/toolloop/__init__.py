@@ -1,7 +1,7 @@
 """A caller-driven, resumable tool loop for the Messages API of Claude.
 
 Start with `ToolLoopHandle`; the README has a complete program. Other public names are in modules: `toolloop.errors`,
-`.terminations`, `.events`, `.history`, `.machine`, `.providers`, `.stores`, `.tools`, `.types`, `.testing`.
+`.terminations`, `.events`, `.history`, `.machine`, `.prices`, `.providers`, `.stores`, `.tools`, `.types`, `.testing`.
 """
 
 from toolloop._names import lazy_names
@@ -11,7 +11,7 @@ __version__ = "0.1.0"
 # The one list of the public names. `make docs` writes the stub, which type checkers read, from it.
 _ORIGIN = {
     "toolloop.machine.values.setup": ("Budget", "LoopDetection", "Texts"),
-    "toolloop._usage": ("IterationUsage", "Usage"),
+    "toolloop._usage": ("Cost", "IterationUsage", "ModelUsage", "Usage"),
     "toolloop.machine.values.calls": (
         "Answer",
         "Approve",
@@ -45,6 +45,8 @@ _ORIGIN = {
     "toolloop._worker.sync": ("Worker",),
 }
 _MODULES = (
+    "acp",
+    "agui",
     "compaction",
     "dbos",
     "errors",
@@ -53,8 +55,10 @@ _MODULES = (
     "inbox",
     "machine",
     "otel",
+    "prices",
     "providers",
     "responses",
+    "rules",
     "stores",
     "terminations",
     "testing",

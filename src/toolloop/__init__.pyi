@@ -1,5 +1,7 @@
 # Written by `make docs` from the tables in __init__.py.
 
+from . import acp as acp
+from . import agui as agui
 from . import compaction as compaction
 from . import dbos as dbos
 from . import errors as errors
@@ -8,8 +10,10 @@ from . import history as history
 from . import inbox as inbox
 from . import machine as machine
 from . import otel as otel
+from . import prices as prices
 from . import providers as providers
 from . import responses as responses
+from . import rules as rules
 from . import stores as stores
 from . import terminations as terminations
 from . import testing as testing
@@ -18,7 +22,9 @@ from . import types as types
 from toolloop.machine.values.setup import Budget
 from toolloop.machine.values.setup import LoopDetection
 from toolloop.machine.values.setup import Texts
+from toolloop._usage import Cost
 from toolloop._usage import IterationUsage
+from toolloop._usage import ModelUsage
 from toolloop._usage import Usage
 from toolloop.machine.values.calls import Answer
 from toolloop.machine.values.calls import Approve
@@ -70,6 +76,7 @@ __all__ = [
     "Budget",
     "Completed",
     "Continue",
+    "Cost",
     "Deny",
     "Error",
     "Grant",
@@ -81,6 +88,7 @@ __all__ = [
     "LoopDetection",
     "LoopView",
     "MemoryStore",
+    "ModelUsage",
     "Person",
     "PolicyView",
     "Rerun",

@@ -1,4 +1,4 @@
-"""Token counts and their sums.
+"""Token counts, costs and their sums.
 
 Source: reference of the Messages API, "Usage". The usage of a reply covers only its own request, so requests are added.
 If a reply breaks its usage down into `iterations`, their sum is billed: the top level omits the tokens of a compaction
@@ -7,7 +7,9 @@ or an advisor, and, if another model took over, all attempts but the last.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from decimal import Context, Decimal, InvalidOperation
+from itertools import zip_longest
 from typing import Any, Literal
 
 from attrs import evolve, field, frozen
@@ -22,9 +24,58 @@ def _count(value: object) -> int:
     return value if type(value) is int and 0 <= value <= _MOST else 0
 
 
+def _is_odd(value: object) -> bool:
+    """Return whether a value is there that is not a count."""
+    return value is not None and not (type(value) is int and 0 <= value <= _MOST)
+
+
 def _part(value: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     part = value.get(name)
     return part if isinstance(part, Mapping) else {}
+
+
+def as_decimal(value: Any) -> Any:
+    """Return a number, or a text with one, as a `Decimal`. Anything else is returned unchanged, to be refused."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        return value
+    try:
+        return Decimal(str(value))
+    except InvalidOperation:
+        return value
+
+
+_NOTHING = Decimal(0)
+EXACT = Context(prec=100)  # sums of costs are the same in each process, whatever its decimal context is
+
+
+@set_module("toolloop")
+@frozen
+class Cost:
+    """The cost of one or more requests, by the prices when they were answered.
+
+    Attributes:
+        dollars: the sum, as far as it is known.
+        is_partial: whether more was spent, or may have been. The text of the cost then begins with "at least".
+        unpriced: the models that had no price, whose tokens are not in the sum.
+
+    """
+
+    dollars: Decimal = _NOTHING
+    is_partial: bool = False
+    unpriced: tuple[str, ...] = ()
+
+    def __add__(self, other: Cost) -> Cost:
+        if not isinstance(other, Cost):
+            return NotImplemented
+        return Cost(
+            EXACT.add(self.dollars, other.dollars),
+            self.is_partial or other.is_partial,
+            tuple(sorted({*self.unpriced, *other.unpriced})),
+        )
+
+    def __str__(self) -> str:
+        """Return the sum in dollars, rounded to cents, or to a hundredth of a cent below one dollar."""
+        return f"{'at least ' if self.is_partial else ''}${self.dollars:.{4 if 0 < self.dollars < 1 else 2}f}"
 
 
 @set_module("toolloop")
@@ -33,7 +84,8 @@ class Usage:
     """The tokens and server tools that one or more requests used. A count that the API left out is zero.
 
     `cache_creation_5m_input_tokens` and `cache_creation_1h_input_tokens` split `cache_creation_input_tokens`, and
-    `thinking_tokens` is a part of `output_tokens`, so they are not added to the totals again.
+    `thinking_tokens` is a part of `output_tokens`, so they are not added to the totals again. `cost` is None if no
+    prices were set.
     """
 
     input_tokens: int = 0
@@ -45,6 +97,7 @@ class Usage:
     thinking_tokens: int = 0
     web_search_requests: int = 0
     web_fetch_requests: int = 0
+    cost: Cost | None = None
 
     @property
     def total_input_tokens(self) -> int:
@@ -69,18 +122,41 @@ class Usage:
             self.thinking_tokens + other.thinking_tokens,
             self.web_search_requests + other.web_search_requests,
             self.web_fetch_requests + other.web_fetch_requests,
+            _sum_of_costs(self, other),
         )
 
     @classmethod
     def read(cls, usage: object) -> Usage:
         """Read the `usage` of a reply, and add up its `iterations`. Details may be in them or at the top level."""
-        if not isinstance(usage, Mapping):
-            return cls()
-        top, parts = _plain(usage), iterations_in(usage)
-        if not parts:
-            return top
-        total = sum(map(_plain, parts), cls())
-        return evolve(total, **{name: max(getattr(total, name), getattr(top, name)) for name in _DETAILS})
+        return sum_usage(read_parts(usage))
+
+
+def _sum_of_costs(one: Usage, other: Usage) -> Cost | None:
+    """Return the cost of both. If only one has a cost, it is partial unless the other one used nothing."""
+    if one.cost is None or other.cost is None:
+        cost, without = (other.cost, one) if one.cost is None else (one.cost, other)
+        return evolve(cost, is_partial=True) if cost is not None and without.total_tokens else cost
+    return one.cost + other.cost
+
+
+@set_module("toolloop")
+@frozen
+class ModelUsage:
+    """The part of a request's usage that one model has, such as an advisor or a fallback.
+
+    Attributes:
+        model: the model, which sets the price.
+        service_tier, speed, inference_geo: how it was served, as the API gave it; None for the standard.
+        is_partial: whether the API gave something else than a count, so that more may have been used.
+
+    """
+
+    model: str | None = None
+    usage: Usage = field(factory=Usage)
+    service_tier: str | None = None
+    speed: str | None = None
+    inference_geo: str | None = None
+    is_partial: bool = False
 
 
 _DETAILS = (
@@ -90,6 +166,46 @@ _DETAILS = (
     "web_search_requests",
     "web_fetch_requests",
 )
+_LABELS = ("service_tier", "speed", "inference_geo")
+_STANDARD = frozenset({"standard", "not_available", "global", "default"})
+
+
+def read_parts(usage: object, model: str | None = None) -> tuple[ModelUsage, ...]:
+    """Read the `usage` of a reply: a part for each model, and for each way in which it was served.
+
+    `model`: the model of the reply. Details that only the top level has are counted for it.
+    """
+    if not isinstance(usage, Mapping):
+        return ()
+    top, found, odd = _plain(usage), dict[ModelUsage, Usage](), set[ModelUsage]()
+    for part in iterations_in(usage) or [usage]:
+        named = part.get("model")
+        own = named if isinstance(named, str) else model
+        labels: list[Any] = [_label(part.get(each, usage.get(each) if own == model else None)) for each in _LABELS]
+        who = ModelUsage(own, Usage(), *labels)
+        found[who] = found.get(who, Usage()) + _plain(part)
+        odd |= {who} if any(map(_is_odd, _counts(part))) else set()
+    main = next((who for who in found if who.model == model), next(iter(found)))
+    rest = {name: max(0, getattr(top, name) - sum(getattr(each, name) for each in found.values())) for name in _DETAILS}
+    found[main] += evolve(Usage(), **rest)
+    odd |= {main} if any(map(_is_odd, _counts(usage))) else set()
+    return tuple(evolve(who, usage=each, is_partial=who in odd) for who, each in found.items())
+
+
+def sum_usage(parts: Sequence[ModelUsage]) -> Usage:
+    """Return the usage of all parts of a request."""
+    return sum((part.usage for part in parts), Usage())
+
+
+def with_costs(parts: Sequence[ModelUsage], costs: Sequence[Cost]) -> tuple[ModelUsage, ...]:
+    """Return the parts of a request with their costs, which are in the same order. Without parts, the cost is one."""
+    parts = parts or [ModelUsage(is_partial=True) for _ in costs]
+    pairs = zip_longest(parts, costs[: len(parts)])
+    return tuple(evolve(part, usage=evolve(part.usage, cost=cost)) for part, cost in pairs)
+
+
+def _label(value: object) -> str | None:
+    return value if isinstance(value, str) and value not in _STANDARD else None
 
 
 def iterations_in(usage: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -98,19 +214,25 @@ def iterations_in(usage: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [part for part in parts if isinstance(part, Mapping)] if isinstance(parts, list) else []
 
 
-def _plain(usage: Mapping[str, Any]) -> Usage:
+def _counts(usage: Mapping[str, Any]) -> list[object]:
+    """Return what the API gave as counts, in the order of the fields of `Usage`."""
     cached, server = _part(usage, "cache_creation"), _part(usage, "server_tool_use")
-    return Usage(
-        input_tokens=_count(usage.get("input_tokens")),
-        output_tokens=_count(usage.get("output_tokens")),
-        cache_creation_input_tokens=_count(usage.get("cache_creation_input_tokens")),
-        cache_read_input_tokens=_count(usage.get("cache_read_input_tokens")),
-        cache_creation_5m_input_tokens=_count(cached.get("ephemeral_5m_input_tokens")),
-        cache_creation_1h_input_tokens=_count(cached.get("ephemeral_1h_input_tokens")),
-        thinking_tokens=_count(_part(usage, "output_tokens_details").get("thinking_tokens")),
-        web_search_requests=_count(server.get("web_search_requests")),
-        web_fetch_requests=_count(server.get("web_fetch_requests")),
-    )
+    return [
+        usage.get("input_tokens"),
+        usage.get("output_tokens"),
+        usage.get("cache_creation_input_tokens"),
+        usage.get("cache_read_input_tokens"),
+        cached.get("ephemeral_5m_input_tokens"),
+        cached.get("ephemeral_1h_input_tokens"),
+        _part(usage, "output_tokens_details").get("thinking_tokens"),
+        server.get("web_search_requests"),
+        server.get("web_fetch_requests"),
+    ]
+
+
+def _plain(usage: Mapping[str, Any]) -> Usage:
+    counts: list[Any] = [*map(_count, _counts(usage))]
+    return Usage(*counts)
 
 
 @set_module("toolloop")
@@ -122,7 +244,10 @@ class IterationUsage:
         seconds: the duration of the request.
         path: the ids of the calls that lead to its loop in a tree of loops.
         kind: "summary" if the request was for a summary of the history; else "reply".
-        is_partial: whether the request was given up, so that more tokens may have been used than are counted.
+        is_partial: whether more tokens may have been used than are counted: the request was given up, its driver is
+            gone, or the API gave something else than counts.
+        parts: the usage by model, if another model than `model` had a part in it, or it was not served as standard;
+            else empty.
 
     """
 
@@ -135,3 +260,14 @@ class IterationUsage:
     path: tuple[str, ...] = ()
     kind: Literal["reply", "summary"] = "reply"
     is_partial: bool = False
+    parts: tuple[ModelUsage, ...] = ()
+
+    @property
+    def cost(self) -> Cost | None:
+        """Return the cost; None if no prices were set."""
+        return self.usage.cost
+
+    @property
+    def by_model(self) -> tuple[ModelUsage, ...]:
+        """Return the usage by model: `parts`, or one part with everything."""
+        return self.parts or (ModelUsage(self.model, self.usage),)

@@ -32,6 +32,7 @@ __all__ = [
     "ToolLoopError",
     "UndecidedCalls",
     "UnknownCall",
+    "UnpricedModel",
     "UnreadableSnapshot",
 ]
 
@@ -147,10 +148,19 @@ class Drift(CallerError):
 
     Attributes:
         changes: descriptions of the refused differences.
+        missing: the names of the stored tools that are missing here; for a tool of a nested loop, the names of the
+            outer tools precede it, as in `research/search`.
 
     """
 
     changes: tuple[str, ...]
+    missing: tuple[str, ...] = ()
+
+
+class UnpricedModel(CallerError):
+    """The loop has a budget for its cost, and a model that a request names has no price. `models`: their names."""
+
+    models: tuple[str, ...]
 
 
 class OutsideError(ToolLoopError):
@@ -253,7 +263,14 @@ class StaleRevision(Conflict):
 
 
 class UnreadableSnapshot(StoreError):
-    """A snapshot that is damaged, not from toolloop, or in a newer format."""
+    """A snapshot that is damaged, not from toolloop, or in a newer format.
+
+    Attributes:
+        is_newer: whether a newer version of toolloop can read it: its format or one of its events is unknown here.
+
+    """
+
+    is_newer: bool = False
 
 
 class MaxDepthExceeded(ToolLoopError):

@@ -70,9 +70,17 @@ class WatchEvent:
 
 @frozen
 class RequestStarted(WatchEvent):
-    """A model request is sent. `summary`: whether it is for a summary of the history, for a compaction."""
+    """A model request is sent.
+
+    Attributes:
+        summary: whether it is for a summary of the history, for a compaction.
+        message_id: the id that its reply will have in the conversation; None for a summary. A repeated request has
+            another one.
+
+    """
 
     summary: bool = field(default=False, kw_only=True)
+    message_id: str | None = field(default=None, kw_only=True)
 
 
 @frozen

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import ClassVar
 
 from attrs import frozen
@@ -78,12 +79,12 @@ class Timeout:
 
 @frozen
 class BudgetExceeded:
-    """A part of the budget is spent. `what`: the name of the field of `Budget`."""
+    """A part of the budget is spent. `what`: the name of the field of `Budget`; a cost is a `Decimal`, in dollars."""
 
     kind: ClassVar[str] = "budget_exceeded"
     what: str
-    limit: int
-    spent: int
+    limit: int | Decimal
+    spent: int | Decimal
 
 
 @frozen
@@ -92,6 +93,14 @@ class Truncated:
 
     kind: ClassVar[str] = "truncated"
     stop_reason: str
+
+
+@frozen
+class InvalidOutput:
+    """The answer does not fit the class of `LoopConfig(output=...)`. `problems`: a text for each field."""
+
+    kind: ClassVar[str] = "invalid_output"
+    problems: tuple[str, ...]
 
 
 @frozen
@@ -136,6 +145,7 @@ Termination = (
     | Timeout
     | BudgetExceeded
     | Truncated
+    | InvalidOutput
     | Expired
     | Refused
     | Unfinished

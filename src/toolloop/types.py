@@ -11,10 +11,11 @@ from toolloop._interface.config import (
     StopWhen as StopWhen,
 )
 from toolloop._interface.grants import GivenGrant as GivenGrant, Grants as Grants
-from toolloop._interface.heads import UsageView as UsageView
+from toolloop._interface.heads import CostView as CostView, UsageView as UsageView
 from toolloop._interface.loop_view import (
     ChildView as ChildView,
     KeptView as KeptView,
+    MessageView as MessageView,
     PendingView as PendingView,
     RunningView as RunningView,
 )
@@ -25,6 +26,7 @@ from toolloop._public import export as _export
 from toolloop._requests.params import Secrets as Secrets
 from toolloop._runner.runners import RunnerParts as RunnerParts
 from toolloop._runner.streams import AsyncReplyStream as AsyncReplyStream, ReplyStream as ReplyStream
+from toolloop._worker.base import WorkerHealth as WorkerHealth
 from toolloop.events import LoopObserver as LoopObserver, Observer as Observer
 from toolloop.machine.values.calls import Command as Command, Decision as Decision
 from toolloop.machine.values.demands import Demand as Demand

@@ -100,7 +100,7 @@ def test_anything_else_is_refused() -> None:
             DropRounds(1)(target)
 
 
-def test_a_message_that_is_no_json_is_named() -> None:
+def test_a_message_that_is_not_json_is_named() -> None:
     with pytest.raises(TypeError, match=r"messages\[1\] is an object"):
         DropRounds(1)([HI, object()])
 

@@ -25,7 +25,7 @@ def masked(messages: list[Any], *args: Any, **settings: Any) -> list[int]:
 
 
 def only_result(content: Any, **more: Any) -> Any:
-    """What becomes of a result with two rounds after it."""
+    """A result after which two rounds follow is masked or kept, by the configuration."""
     messages = [HI, assistant(call()), user(result(content=content, **more)), *loop_of(2)[1:]]
     return MaskResults()(messages)[2]["content"][0]
 
@@ -53,7 +53,7 @@ def test_what_stands_beside_results_stays() -> None:
     assert after[2] == user(result("a", MASK), result("b", "seen"), text("Look."), PNG)
 
 
-def test_the_calls_of_a_round_are_told_apart() -> None:
+def test_the_calls_of_a_round_are_distinguished() -> None:
     calls = assistant(call("a"), call("b", name="listen"))
     after = MaskResults()([HI, calls, user(result("b", LONG)), user(result("a", LONG)), *loop_of(2)[1:]])
     assert "the result of listen," in after[2]["content"][0]["content"]
@@ -91,7 +91,7 @@ def test_below_the_threshold_nothing_is_masked() -> None:
 
 
 def test_the_plan_keeps_the_very_texts_of_what_stays() -> None:
-    """So a loop stores nothing of it anew."""
+    """So a loop does not store any of it again."""
     outlines = [outline(encode(message)) for message in loop_of(3)]
     edit = MaskResults().plan(outlines)
     assert edit is not None

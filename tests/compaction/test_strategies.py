@@ -10,8 +10,8 @@ from typing import Any
 from hypothesis import assume, event, given, reject, strategies as st
 
 from tests.compaction.signed_histories import SETTINGS, bare_from, larger, long_histories, refusal, requests
-from tests.each import each
-from tests.effort import examples
+from tests.kit.each import each
+from tests.kit.effort import examples
 from tests.messages.histories import broken_histories, histories
 from tests.messages.test_check import NEARLY
 from toolloop.compaction import DropRounds, MaskResults, Summarize, SummaryFailed

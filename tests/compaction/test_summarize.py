@@ -1,4 +1,4 @@
-"""`Summarize` on plain lists: what is asked, what comes in the place of the old rounds, and what is no summary."""
+"""`Summarize` on plain lists: its request, the messages that replace old rounds, and texts that are not a summary."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_nothing_is_asked_where_nothing_is_to_be_summarized() -> None:
 
 
 def test_the_next_summary_takes_the_place_of_the_earlier_one() -> None:
-    """And is told of it: it stands in the messages to summarize."""
+    """The model also sees it: it is among the messages to summarize."""
     seen: list[Any] = []
 
     def tell(messages: list[Any]) -> str:
@@ -140,7 +140,7 @@ def test_async_providers_and_functions_give_an_awaitable() -> None:
     asyncio.run(main())
 
 
-def test_what_is_no_summary_changes_nothing() -> None:
+def test_a_text_that_is_not_a_summary_changes_nothing() -> None:
     cases: list[tuple[dict[str, Any], str]] = [
         (
             reply("It went", stop_reason="max_tokens"),
@@ -159,7 +159,7 @@ def test_what_is_no_summary_changes_nothing() -> None:
         assert messages == loop_of(6)
 
 
-def test_a_function_that_gives_no_text_is_told_so() -> None:
+def test_a_function_that_returns_no_text_gets_an_error() -> None:
     with pytest.raises(SummaryFailed, match="expected a str as the summary, got an int"):
         Summarize(len, 1)(loop_of(4))
 
@@ -181,7 +181,7 @@ def test_a_plain_list_needs_a_provider_and_its_parameters() -> None:
         Summarize(ScriptedProvider([]), params={"model": "claude-opus-5-5"})([HI])
 
 
-def test_a_loop_is_told_who_writes() -> None:
+def test_the_configuration_chooses_the_writer_of_a_summary() -> None:
     """Its own provider, another, or a function; and whether to await it."""
     own, other = ScriptedProvider([]), AsyncScriptedProvider([])
     assert (Summarize().provider_for(is_async=False), Summarize().function, Summarize().awaits) == (None, None, False)

@@ -30,7 +30,7 @@ from tests.messages.histories import broken_histories, histories
 from toolloop.compaction.tokens import message_tokens, text_tokens
 from toolloop.history import estimate_tokens
 
-PROSE = "The quick brown fox jumps over the lazy dog, and nobody is surprised. "
+PROSE = "The quick brown fox jumps over the lazy dog, and the cat is surprised. "
 NOTHING = message_tokens(user())
 
 
@@ -50,6 +50,16 @@ def test_the_estimate_of_a_history_is_the_sum_of_its_messages(history: list[Any]
     assert estimate_tokens(history, system=PROSE, tools=[TOOL]) == (
         estimate_tokens(history) + estimate_tokens([], system=PROSE) + estimate_tokens([], tools=[TOOL])
     )
+
+
+def test_the_schema_of_a_structured_output_counts() -> None:
+    """As a tool with this schema does, without the text that the API adds with tools; other settings count nothing."""
+    schema = {"type": "object", "properties": {f"field_{number}": {"type": "string"} for number in range(50)}}
+    with_schema = estimate_tokens([HI], output_config={"format": {"type": "json_schema", "schema": schema}})
+    of_tools = [estimate_tokens([], tools=[{"name": "x", "input_schema": each}]) for each in ({}, schema)]
+    assert abs((with_schema - estimate_tokens([HI])) - (of_tools[1] - of_tools[0])) <= 2
+    for other in (None, {"effort": "low"}, {"format": None}, "text"):
+        assert estimate_tokens([HI], output_config=other) == estimate_tokens([HI])
 
 
 def blocks_of(message: dict[str, Any]) -> list[Any]:
@@ -79,7 +89,7 @@ JUNK_BLOCKS = st.builds(
 
 @given(ANY | st.lists(st.builds(lambda blocks: {"content": blocks}, st.lists(ANY | JUNK_BLOCKS, max_size=3))), ANY, ANY)
 def test_nothing_makes_it_raise(messages: Any, system: Any, tools: Any) -> None:
-    """Whatever it is given, it answers with a whole number."""
+    """For any message, the estimate is a whole number."""
     assert type(estimate_tokens(messages, system=system, tools=tools)) is int
 
 

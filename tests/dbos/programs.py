@@ -1,4 +1,4 @@
-"""What the processes of these tests do: they drive what DBOS gives them. The loops are those of `tests.processes`."""
+"""What the processes of these tests do: they drive what DBOS gives them. Their loops: `tests.promises.processes`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.dbos.support import opened, until
-from tests.processes.fork_server import Line, serve
-from tests.processes.programs import TOOLS, Worker as Part, model, warm_up
+from tests.kit.fork_server import Line, serve
+from tests.promises.processes.programs import TOOLS, Worker as Part, model, warm_up
 from toolloop import LoopContext
 from toolloop.dbos import DurableLoops
 

@@ -11,7 +11,7 @@ from typing import Any, Self, cast
 from attrs import define, field
 from dbos import DBOSClient, DBOSConfig, DBOSPortableJSONSerializer
 
-from tests.postgres import database
+from tests.kit.postgres import database
 from toolloop import LoopConfig, LoopContext, SqliteStore, ToolContext, tool
 from toolloop.dbos import DurableLoops
 from toolloop.errors import ModelError
@@ -104,9 +104,15 @@ class Site:
         return client
 
     def stretches(self, loop_id: str) -> dict[str, str]:
-        """The stretches of a loop, and how they stand."""
+        """The stretches of a loop by the numbers of their revisions, and how they stand."""
         found = self.dbos().list_workflows(workflow_id_prefix=f"{loop_id}/")
-        return {each.workflow_id.rpartition("/")[2]: each.status for each in found}
+        return {each.workflow_id.rpartition("/")[2].partition("-")[0]: each.status for each in found}
+
+    def first_stretch(self, loop_id: str) -> str:
+        """The id of the first stretch of a loop: its revision is written with its digest."""
+        (found,) = self.dbos().list_workflows(workflow_id_prefix=f"{loop_id}/1-")
+        assert found.workflow_id.rpartition("-")[2].isalnum()
+        return str(found.workflow_id)
 
     def __enter__(self) -> Self:
         return self

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import sqlite3
+import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,14 +18,16 @@ from dbos import DBOS, DBOSConfig
 from sqlalchemy import NullPool, create_engine, make_url, text
 
 from tests.dbos.support import DEADLINE, SWEEP, Gate, Site, params, site_at, until
-from tests.postgres import database, needs_postgres
-from tests.proxy import proxied
+from tests.kit.postgres import database, needs_postgres
+from tests.kit.proxy import proxied
 from tests.stores.support import READY, entries
 from toolloop import Approve, Inbox, LoopConfig, MemoryStore, SqliteStore
 from toolloop.dbos import DurableLoops
 from toolloop.dbos.settings import settings_of
+from toolloop.dbos.stretches import Stretches
 from toolloop.errors import AlreadyDecided, LoopNotFound
-from toolloop.stores import PostgresStore
+from toolloop.inbox import InboxCall
+from toolloop.stores import PostgresStore, Store
 from toolloop.testing import ScriptedProvider
 
 
@@ -29,12 +36,51 @@ def stretch(stretch_id: str, **more: Any) -> Any:
     return {"queue_name": "toolloop", "workflow_name": "toolloop.stretch", "workflow_id": stretch_id, **more}
 
 
+def set_pending(site: Site, pattern: str) -> None:
+    """Let stretches look as if an executor had begun them."""
+    url = site.url.replace("postgresql:", "postgresql+psycopg:")
+    with create_engine(url, poolclass=NullPool).begin() as connection:
+        schema = "main" if connection.dialect.name == "sqlite" else "dbos"
+        update = f"UPDATE {schema}.workflow_status SET status = 'PENDING' WHERE workflow_uuid LIKE :pattern"
+        connection.execute(text(update), {"pattern": pattern})
+
+
+class CountedStore:
+    """A store that counts the calls of its methods."""
+
+    def __init__(self, store: SqliteStore | PostgresStore) -> None:
+        self.calls: Counter[str] = Counter()
+        self._store = store
+
+    def __getattr__(self, name: str) -> Any:
+        self.calls[name] += 1
+        return getattr(self._store, name)
+
+
 @pytest.fixture(scope="module", params=["sqlite", pytest.param("postgres", marks=[needs_postgres, pytest.mark.deep])])
 def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """Loops are driven here."""
     with site_at(request.param, tmp_path_factory.mktemp("dbos")) as site:
         site.drivers().launch()
         yield site
+
+
+def test_a_person_is_notified_and_reminded_by_the_sweeps(site: Site) -> None:
+    """Until the call is decided; by processes that drive only."""
+    told: list[InboxCall] = []
+    client, first = site.client(), site.drivers(notify=told.append)
+    then = site.drivers(notify=told.append, remind_after=(0.0,))
+    client.start("told", params("Pay"))
+    client.result("told", DEADLINE)
+
+    for sweeping in (first, then, then):
+        sweeping.sweep()
+    reminders = [each.reminder for each in told if each.loop_id == "told"]
+    assert reminders == [0, 1]
+    client.decide("told", {"c1": Approve(by="ana")})
+    assert client.result("told", DEADLINE)["status"] == "ended"
+    with pytest.raises(ValueError, match="notify needs a provider"):
+        DurableLoops(site.store, dbos=site.settings(), notify=print)
 
 
 def test_a_loop_is_driven_until_a_person_is_needed_and_after_the_decision(site: Site) -> None:
@@ -46,7 +92,7 @@ def test_a_loop_is_driven_until_a_person_is_needed_and_after_the_decision(site: 
     assert (waits["status"], [call["id"] for call in waits["pending"]]) == ("needs_decision", ["c1"])
     rev = site.store.head("one").rev
     client.decide("one", {"c1": Approve(by="ana")})
-    assert site.stretches("one").keys() == {"1", str(rev + 2)}
+    assert site.stretches("one").keys() == {"1", str(int(rev) + 2)}
     ended = client.result("one", DEADLINE)
     assert (ended["status"], ended["text"]) == ("ended", "Paid.")
     assert (site.ran["one"], site.store.head("one").metadata) == (1, {"owner": "ana"})
@@ -98,30 +144,55 @@ def test_a_sweep_enqueues_what_was_lost(site: Site) -> None:
     client.start("inbox", params("Pay"))
     old.start("old", params("Hello"))
     dbos.enqueue(stretch("used/1"), "used")
-    dbos.enqueue(stretch("cancelled/1", delay_seconds=3600.0), "cancelled")
-    dbos.cancel_workflow("cancelled/1")
-    client.start("cancelled", params("Hello"))
+    old.start("cancelled", params("Hello"))
+    dbos.cancel_workflow(site.first_stretch("cancelled"))
     client.result("inbox", DEADLINE)
     Inbox(site.store).decide("inbox", {"c1": Approve(by="ana")})
     until(lambda: site.stretches("used") == {"1": "SUCCESS"})  # there is no such loop yet
     client.start("used", params("Hello"))
     for loop_id in ("inbox", "old", "used", "cancelled"):
         assert client.result(loop_id, DEADLINE)["status"] == "ended"
-    assert dbos.retrieve_workflow("old/1").get_status().app_version == "toolloop-1"
+    assert dbos.retrieve_workflow(site.first_stretch("old")).get_status().app_version == "toolloop-1"
 
 
 def test_a_stretch_is_lost_if_two_sweeps_in_a_row_find_it_so(site: Site) -> None:
     """At a single look, its process may be about to take the loop, or to note its end."""
     sweeping, other = site.client(queue={"name": "other"}), stretch("begun/1", queue_name="other")
     site.dbos().enqueue(other, "begun")
-    url = site.url.replace("postgresql:", "postgresql+psycopg:")
-    with create_engine(url, poolclass=NullPool).begin() as connection:
-        schema = "main" if connection.dialect.name == "sqlite" else "dbos"
-        taken = f"UPDATE {schema}.workflow_status SET status = 'PENDING' WHERE workflow_uuid = 'begun/1'"
-        connection.execute(text(taken))
+    set_pending(site, "begun/1")
     assert ["begun/1" in sweeping.sweep() for _ in range(3)] == [False, True, False]
     assert site.stretches("begun") == {"1": "ENQUEUED"}
     site.dbos().cancel_workflow("begun/1")
+
+
+def test_a_sweep_asks_the_store_for_all_stretches_at_once(site: Site) -> None:
+    """However many of them run."""
+    counted = CountedStore(site.store)
+    sweeping = DurableLoops(cast("Store", counted), dbos=site.settings(), queue={"name": "other"})
+    for number in range(9):
+        site.dbos().enqueue(stretch(f"many{number}/1", queue_name="other"), f"many{number}")
+    set_pending(site, "many%")
+    assert len(sweeping.sweep()) == 0
+    assert counted.calls["head"] == 0
+    assert counted.calls["list"] == 1
+    assert len(sweeping.sweep()) == 9
+    for number in range(9):
+        site.dbos().cancel_workflow(f"many{number}/1")
+    sweeping.close()
+
+
+def test_only_the_latest_version_takes_stretches_of_others(site: Site) -> None:
+    """In a deploy, processes of both versions sweep. The one that drives here is of the latest version."""
+    old, new = (
+        site.client(queue={"name": "other"}, application_version=version) for version in ("toolloop-0", "toolloop-1")
+    )
+    for version in ("toolloop-0", "toolloop-1"):
+        site.dbos().enqueue(stretch(f"{version}/1", queue_name="other", app_version=version), version)
+    assert [old.sweep() for _ in range(3)] == [[], [], []]
+    assert [new.sweep() for _ in range(3)] == [[], ["toolloop-0/1"], []]
+    for version in ("toolloop-0", "toolloop-1"):
+        assert site.dbos().retrieve_workflow(f"{version}/1").get_status().app_version == "toolloop-1"
+        site.dbos().cancel_workflow(f"{version}/1")
 
 
 @pytest.mark.deep
@@ -177,10 +248,10 @@ def test_a_stretch_waits_while_another_driver_has_the_loop(site: Site) -> None:
     dbos.enqueue(stretch("busy/99"), "busy")
     until(lambda: any(step["function_name"] == "DBOS.sleep" for step in dbos.list_workflow_steps("busy/99")))
     until(lambda: site.stretches("busy") == {"1": "PENDING", "99": "PENDING"})
-    begun = dbos.retrieve_workflow("busy/1").get_status().dequeued_at
+    begun = dbos.retrieve_workflow(site.first_stretch("busy")).get_status().dequeued_at
     assert begun is not None
     until(lambda: time.time() - begun / 1000 > 2 + 3 * SWEEP)  # DBOS notes whole seconds; sweeps would have put it back
-    assert dbos.retrieve_workflow("busy/1").get_status().dequeued_at == begun
+    assert dbos.retrieve_workflow(site.first_stretch("busy")).get_status().dequeued_at == begun
     gate.open()
     assert client.result("busy", DEADLINE)["status"] == "ended"
     until(lambda: set(site.stretches("busy").values()) == {"SUCCESS"})
@@ -208,7 +279,7 @@ def test_the_options_of_the_queue_and_of_the_system_database_are_set(site: Site)
     with create_engine(url, poolclass=NullPool).connect() as connection:
         is_sqlite = connection.dialect.name == "sqlite"
         schema = "main" if is_sqlite else "dbos"
-        query = text(f"SELECT serialization FROM {schema}.workflow_status WHERE workflow_uuid = 'shown/1'")
+        query = text(f"SELECT serialization FROM {schema}.workflow_status WHERE workflow_uuid LIKE 'shown/1-%'")
         assert connection.execute(query).scalar() == "portable_json"
         assert not is_sqlite or connection.execute(text("PRAGMA journal_mode")).scalar() == "wal"
 
@@ -269,7 +340,7 @@ def test_a_name_that_every_process_has_is_refused_on_postgres() -> None:
     DurableLoops(store, ScriptedProvider(()), dbos={**config, "executor_id": "a"}).close()
 
 
-def test_what_is_no_provider_or_no_tool_is_refused(tmp_path: Path) -> None:
+def test_a_wrong_provider_or_tool_is_refused(tmp_path: Path) -> None:
     """As by a worker."""
     site = site_at("sqlite", tmp_path)
     with pytest.raises(TypeError, match="provider: expected a client of the anthropic SDK"):
@@ -306,8 +377,25 @@ def test_a_start_survives_a_dbos_that_says_nothing(caplog: pytest.LogCaptureFixt
         begun = time.monotonic()
         site.client().start("one", params("Hello"))
         assert time.monotonic() - begun < 20
-        assert "DBOS failed, a sweep tries again" in caplog.text
+        assert "a sweep will retry: TimeoutError: the system database of DBOS did not answer" in caplog.text
         assert site.store.head("one").status == "runnable"
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="the open files of this process are not listed here")
+def test_a_client_without_an_answer_closes_its_connections(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a timeout another client is used, and the connections of the first one do not stay open."""
+    path = tmp_path / "dbos.db"
+    config = cast("DBOSConfig", {"name": "toolloop-tests", "system_database_url": f"sqlite:///{path}"})
+    stretches = Stretches(settings_of(config, MemoryStore(), drives=False), "toolloop", time.time)
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("CREATE TABLE held (id)")
+        other.execute("BEGIN EXCLUSIVE")
+        monkeypatch.setattr("toolloop.dbos.stretches._LIMIT", 0.2)
+        with pytest.raises(TimeoutError, match="did not answer"):
+            stretches.is_latest()
+    until(lambda: not any(thread.name == "dbos-client-of-toolloop" for thread in threading.enumerate()))
+    open_files = [os.path.realpath(each) for each in Path("/proc/self/fd").iterdir()]
+    assert os.fspath(path) not in open_files
 
 
 def test_a_start_survives_a_dbos_that_cannot_be_reached(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -13,9 +13,9 @@ import pytest
 from attrs import define, field
 
 from tests.dbos.support import DEADLINE, addresses, opened, until
-from tests.postgres import needs_postgres
-from tests.processes.fork_server import Child, ForkServer
-from tests.processes.programs import CALLS, ONCE, PARAMS, ROUNDS, TOOLS, Worker as Part
+from tests.kit.fork_server import Child, ForkServer
+from tests.kit.postgres import needs_postgres
+from tests.promises.processes.programs import CALLS, ONCE, PARAMS, ROUNDS, TOOLS, Worker as Part
 from toolloop import Answer, Approve, Inbox, LoopContext, SqliteStore, Worker
 from toolloop.dbos import DurableLoops
 from toolloop.stores import PostgresStore
@@ -74,7 +74,7 @@ class Site:
         return loop_ids
 
     def decide(self) -> None:
-        """Say yes to what waits, and that it happened to what is uncertain; here, while nobody may drive."""
+        """Approve waiting calls, and answer that uncertain ones have happened; here, while no process may drive."""
         for call in Inbox(self.store).pending(limit=1000):
             is_lost = call.why == "uncertain"
             self.client.decide(call.loop_id, {call: Answer("it happened") if is_lost else Approve(by="ana")})
@@ -162,7 +162,7 @@ def test_a_process_that_is_killed_in_a_tool_is_followed_by_one_of_a_newer_versio
 
 @pytest.mark.deep
 def test_a_process_that_ends_leaves_its_loops_to_others(site: Site) -> None:
-    """The tool that runs comes to its end, and another process makes the next request."""
+    """The running tool ends, and another process makes the next request."""
     (loop_id,) = site.start(1)
     first = site.process("a", hold={"at": "after", "call": "look1"})
     first.signal(signal.SIGTERM)

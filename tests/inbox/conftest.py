@@ -10,7 +10,7 @@ import pytest
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-    from tests.inbox.browser import Office
+    from tests.inbox.page.browser import Office
 
 DESK = {"viewport": {"width": 1280, "height": 800}}
 
@@ -19,20 +19,20 @@ DESK = {"viewport": {"width": 1280, "height": 800}}
 def browser() -> Iterator[Browser]:
     """One for each file: while it is open, no other test of the process may run an event loop."""
     pytest.importorskip("playwright", reason="the tests in a browser need playwright: pip install --group test")
-    from tests.inbox.browser import CHROMIUM, chromium  # noqa: PLC0415 - only where there is playwright
+    from tests.inbox.page.browser import CHROMIUM, chromium  # noqa: PLC0415 - only where there is playwright
 
     if CHROMIUM is None:
         pytest.skip("there is no Chromium: apt-get install chromium")
     from playwright.sync_api import expect  # noqa: PLC0415 - likewise
 
-    expect.set_options(timeout=20_000)  # two cores may be shared with many other tests
+    expect.set_options(timeout=60_000)  # two cores may be shared with many other tests
     with chromium() as started:
         yield started
 
 
 @pytest.fixture(scope="module")
 def served(browser: Browser) -> Iterator[Office]:
-    from tests.inbox.browser import office  # noqa: PLC0415 - only where there is playwright
+    from tests.inbox.page.browser import office  # noqa: PLC0415 - only where there is playwright
 
     with office() as opened:
         yield opened
@@ -74,7 +74,7 @@ def visit(browser: Browser, here: Office, pages: dict[str, list[Page]]) -> Itera
         if has_clock:  # a test can put the clock of the page forward
             page.clock.install()
         page.context.set_extra_http_headers({"x-user": by})
-        page.set_default_timeout(20_000)
+        page.set_default_timeout(60_000)
         page.on("pageerror", tell)
         page.on("console", hear)
         page.goto(here.address + path)

@@ -15,10 +15,10 @@ import anyio
 import pytest
 from hypothesis import given, strategies as st
 
-from tests.effort import examples
-from tests.inbox.support import PARAMS, PAY, SEND, Desk, desk
-from tests.loop.stored import each_store
-from tests.postgres import in_postgres
+from tests.inbox.support import PARAMS, PAY, SEND, desk, desk_of
+from tests.kit.effort import examples
+from tests.kit.postgres import in_postgres
+from tests.kit.world import World, each_store
 from toolloop import (
     Answer,
     Approve,
@@ -78,7 +78,7 @@ def test_the_calls_of_all_loops_come_in_pages_by_deadline_and_age(where: str, tm
 
 def test_a_call_shows_what_a_person_needs_to_decide() -> None:
     """It is a key of `decide`, and binds the decision to what was shown."""
-    at = Desk(MemoryStore(), config={"decision_timeout": 60.0})
+    at = desk_of(MemoryStore(), config={"decision_timeout": 60.0})
     at.drive(metadata={"owner": "ana"})
     first = at.inbox.pending()[0]
     assert (first.loop_id, first.id, first.path, first.names, first.name) == ("loop", "c1", ("c1",), ("pay",), "pay")
@@ -122,7 +122,7 @@ def outcome(act: Callable[[], object]) -> Any:
 @given(MOVES)
 def test_a_decision_by_the_inbox_is_one_by_a_handle(moves: list[dict[str, Any]]) -> None:
     """The same is decided, refused and run; all of it, or none."""
-    by_handle, by_inbox = Desk(MemoryStore()), Desk(MemoryStore())
+    by_handle, by_inbox = desk_of(MemoryStore()), desk_of(MemoryStore())
     for at in (by_handle, by_inbox):
         at.drive()
     for decisions in moves:
@@ -137,7 +137,7 @@ def test_a_decision_by_the_inbox_is_one_by_a_handle(moves: list[dict[str, Any]])
             assert by_inbox.store.load("loop") == before
         assert by_inbox.status() == by_handle.status()
     ends = [at.drive() for at in (by_handle, by_inbox)]
-    assert by_inbox.ran == by_handle.ran
+    assert by_inbox.did == by_handle.did
     assert by_inbox.inbox.show("loop")["messages"] == by_handle.inbox.show("loop")["messages"]
     assert [type(end) for end in ends] in ([Completed] * 2, [type(ends[0])] * 2)
 
@@ -149,13 +149,13 @@ def test_the_last_decision_makes_the_loop_runnable_in_one_append(where: str, tmp
     with at.open() as handle:
         handle.next_turn()
     at.inbox.decide("loop", {"c1": Approve(by="ana")})
-    assert (at.status(), at.events()[-1]) == ("needs_decision", "Decided")
+    assert (at.status(), at.journal()[-1]) == ("needs_decision", "Decided")
     rev = at.store.head("loop").rev
     at.inbox.decide("loop", {"c2": Deny("too much", by="bo")})
     assert (at.status(), at.store.head("loop").rev) == ("runnable", rev + 2)
-    assert at.events()[-2:] == ["Decided", "Continued"]
+    assert at.journal()[-2:] == ["Decided", "Continued"]
     assert at.drive().unwrap().text == "Both are paid."
-    assert at.ran == ["ana 5"]
+    assert at.did == [("pay", "ana", 5)]
 
 
 def test_an_edited_input_is_checked_against_the_stored_schema() -> None:
@@ -182,9 +182,9 @@ def test_an_edited_input_is_checked_against_the_stored_schema() -> None:
     assert store.head("loop").status == "runnable"
 
 
-def test_a_second_person_is_told_who_decided_and_what() -> None:
+def test_a_second_person_learns_who_decided_and_what() -> None:
     """While the round is open, and after it was closed and the loop went on."""
-    at = Desk(MemoryStore())
+    at = desk_of(MemoryStore())
     at.drive()
     first = at.inbox.pending()[0]
     at.inbox.decide("loop", {first: Approve(by="ana")})
@@ -205,7 +205,7 @@ def test_a_second_person_is_told_who_decided_and_what() -> None:
 
 def test_a_decision_that_comes_too_late_is_refused() -> None:
     """By the clock of the person who decides. That of a driver lets the call expire, and the loop go on."""
-    at = Desk(MemoryStore(), config={"decision_timeout": 60.0})
+    at = desk_of(MemoryStore(), config={"decision_timeout": 60.0})
     at.drive()
     waits = at.inbox.pending()[0]
     at.now += 61
@@ -219,7 +219,7 @@ def test_a_decision_that_comes_too_late_is_refused() -> None:
 
 @each_store
 def test_two_people_who_decide_at_one_moment_are_both_heard(where: str, tmp_path: Path) -> None:
-    """One call each: both count, and the loop is continued once. The same call: one of them is told of the other."""
+    """One call each: both count, and the loop is continued once. The same call: one of them learns of the other."""
     pairs: list[tuple[str, str]] = [("c1", "c2"), ("c1", "c1")]
     for decisions in pairs:
         at = desk(where, tmp_path / "-".join(decisions))
@@ -227,7 +227,7 @@ def test_two_people_who_decide_at_one_moment_are_both_heard(where: str, tmp_path
         at.drive()
         barrier, refused = threading.Barrier(2, timeout=60), list[DecisionConflict]()
 
-        def decide(name: str, by: str, at: Desk = at, barrier: Any = barrier, refused: Any = refused) -> None:
+        def decide(name: str, by: str, at: World = at, barrier: Any = barrier, refused: Any = refused) -> None:
             inbox = at.inbox
             barrier.wait()
             try:
@@ -241,7 +241,7 @@ def test_two_people_who_decide_at_one_moment_are_both_heard(where: str, tmp_path
         for each in people:
             each.join()
         if decisions[0] != decisions[1]:
-            assert (refused, at.status(), at.events().count("Continued")) == ([], "runnable", 1)
+            assert (refused, at.status(), at.journal().count("Continued")) == ([], "runnable", 1)
         else:
             ((told),) = refused
             (entry,) = at.inbox.trail("loop")
@@ -249,7 +249,7 @@ def test_two_people_who_decide_at_one_moment_are_both_heard(where: str, tmp_path
 
 
 def test_two_processes_decide_the_same_call(tmp_path: Path) -> None:
-    """One wins; the other is told by whom."""
+    """One wins; the other learns the winner's name."""
     at = desk("sqlite", tmp_path)
     at.drive()
     code = (
@@ -292,7 +292,7 @@ def test_two_processes_decide_the_same_call(tmp_path: Path) -> None:
 
 def test_a_person_stops_a_loop_wherever_it_is() -> None:
     """Calls that wait do not run. After the end it does nothing."""
-    at = Desk(MemoryStore())
+    at = desk_of(MemoryStore())
     at.drive()
     at.inbox.stop("loop", "enough", by="ana")
     assert at.status() == "ended"
@@ -305,7 +305,7 @@ def test_a_person_stops_a_loop_wherever_it_is() -> None:
 
 def test_a_person_speaks_while_the_loop_goes_on_and_after_its_end() -> None:
     """An injection, or a further user turn."""
-    at = Desk(MemoryStore(), script=(reply("Hi."), reply("Sure."), reply("Bye.")))
+    at = desk_of(MemoryStore(), script=(reply("Hi."), reply("Sure."), reply("Bye.")))
     with at.open():
         pass  # it was created, and not driven
     assert at.status() == "runnable"
@@ -321,7 +321,7 @@ def test_a_person_speaks_while_the_loop_goes_on_and_after_its_end() -> None:
 
 def test_what_a_person_says_while_a_call_waits_is_kept(tmp_path: Path) -> None:
     """It is shown and in the trail, with who said it and where; the decision that continues the loop sends it."""
-    at = Desk(SqliteStore(tmp_path / "loops.db"))
+    at = desk_of(SqliteStore(tmp_path / "loops.db"))
     at.drive()
     page = Inbox(at.store, clock=at.clock, via="page")
     said = page.say("loop", "Hurry", by="ana")
@@ -339,12 +339,12 @@ def test_what_a_person_says_while_a_call_waits_is_kept(tmp_path: Path) -> None:
     at.inbox.decide("loop", {call: Approve(by="ana") for call in at.inbox.pending()})
     assert at.drive().unwrap().text == "Both are paid."
     shown = at.inbox.show("loop")
-    assert (shown["kept"], shown["messages"][-2]) == ([], {"role": "user", "content": "Hurry"})
+    assert (shown["kept"], shown["messages"][-2]) == ([], {"id": said, "role": "user", "content": "Hurry"})
 
 
 def test_a_loop_that_waits_for_a_command_continues_with_what_is_said() -> None:
-    """Nobody else would send it: a worker leaves such a loop to the caller that it was handed to."""
-    at = Desk(MemoryStore())
+    """No other process would send it: a worker leaves such a loop to the caller that it was handed to."""
+    at = desk_of(MemoryStore())
     with at.open() as handle:
         yielded = handle.next_turn()
         assert isinstance(yielded, Yielded)
@@ -359,7 +359,7 @@ def test_a_loop_that_waits_for_a_command_continues_with_what_is_said() -> None:
 
 def test_a_person_has_a_failed_request_tried_again() -> None:
     """Whatever a worker gave up; where nothing failed, that is said."""
-    at = Desk(MemoryStore(), script=(ModelError("busy", retryable=True),))
+    at = desk_of(MemoryStore(), script=(ModelError("busy", retryable=True),))
     at.drive()
     at.inbox.retry("loop", by="ana")
     assert (at.status(), at.store.head("loop").head.attempts) == ("runnable", 0)
@@ -374,7 +374,7 @@ def test_a_person_has_a_failed_request_tried_again() -> None:
 def test_a_loop_is_shown_whole() -> None:
     """Conversation, whole inputs, usage, limits, and what each call takes."""
     long = {"to": "x" * 5000, "euros": 1}
-    at = Desk(MemoryStore(), script=(reply("Let me see.", calls=[call("pay", long, id="c1")]),))
+    at = desk_of(MemoryStore(), script=(reply("Let me see.", calls=[call("pay", long, id="c1")]),))
     at.drive(metadata={"owner": "ana"})
     shown = at.inbox.show("loop")
     assert [message["role"] for message in shown["messages"]] == ["user", "assistant"]
@@ -407,7 +407,7 @@ class Watched(MemoryStore):
 
 def test_a_loop_is_shown_as_it_was_at_one_moment() -> None:
     """The status is that of the conversation, although a driver ends the loop between two readings."""
-    at = Desk(store := Watched())
+    at = desk_of(store := Watched())
     at.drive()
     at.inbox.decide("loop", {"c1": Deny("no"), "c2": Deny("no")})
     store.then = at.drive
@@ -422,7 +422,7 @@ def test_a_loop_is_shown_as_it_was_at_one_moment() -> None:
 def test_the_trail_says_who_decided_what_when_and_why() -> None:
     """People and policies, with what was proposed and what was decided."""
     policy: dict[str, Any] = {"on_tool_call": lambda call, _view: Deny("never to bo") if call.id == "c2" else None}
-    at = Desk(MemoryStore(), config=policy)
+    at = desk_of(MemoryStore(), config=policy)
     at.drive()
     at.inbox.decide("loop", {"c1": Approve(input={"to": "ana", "euros": 4}, by="ana", reason="four is enough")})
     by_policy, by_person = at.inbox.trail("loop")
@@ -440,7 +440,7 @@ def test_the_trail_says_who_decided_what_when_and_why() -> None:
 
 def test_history_is_a_deprecated_name_of_trail() -> None:
     """Both inboxes."""
-    at = Desk(MemoryStore())
+    at = desk_of(MemoryStore())
     at.drive()
     at.inbox.stop("loop", by="ana")
     with pytest.warns(DeprecationWarning, match=r"Inbox\.history\(\) is now Inbox\.trail\(\)") as caught:
@@ -474,7 +474,7 @@ def test_a_loop_that_is_not_there_is_named() -> None:
 
 def test_the_async_inbox_does_the_same(tmp_path: Path) -> None:
     """With `await`; the store works in threads."""
-    at = Desk(SqliteStore(tmp_path / "loops.db"))
+    at = desk_of(SqliteStore(tmp_path / "loops.db"))
     at.drive()
 
     async def main() -> None:
@@ -505,7 +505,7 @@ def test_an_inbox_imports_no_client_and_needs_no_extra_to_decide() -> None:
 
 def test_external_and_uncertain_calls_wait_too() -> None:
     """Each says which decisions it takes."""
-    at = Desk(MemoryStore(), script=(reply(calls=[call("look_up", {"x": 1}, id="c1")]), reply("Done.")))
+    at = desk_of(MemoryStore(), script=(reply(calls=[call("look_up", {"x": 1}, id="c1")]), reply("Done.")))
     definition = {"name": "look_up", "description": "Look up.", "input_schema": {"type": "object"}}
     at.drive(params={**PARAMS, "tools": [definition]}, config=LoopConfig())
     (waits,) = at.inbox.pending()
@@ -514,9 +514,9 @@ def test_external_and_uncertain_calls_wait_too() -> None:
     assert at.status() == "runnable"
 
 
-def test_a_late_decision_is_told_of_the_expiry() -> None:
+def test_a_late_decision_reports_the_expiry() -> None:
     """Also when the round of the call is closed, and only the trail knows it."""
-    at = Desk(MemoryStore(), config={"decision_timeout": 60.0})
+    at = desk_of(MemoryStore(), config={"decision_timeout": 60.0})
     at.drive()
     at.now += 61
     at.drive()

@@ -10,17 +10,17 @@ import pytest
 from hypothesis import given, strategies as st
 from itsdangerous import URLSafeSerializer
 
-from tests.effort import examples
-from tests.inbox.support import Desk, desk
-from tests.loop.stored import each_store
-from toolloop import Answer, Approve, Ask, Deny, Inbox, MemoryStore, Person
+from tests.inbox.support import desk, desk_of
+from tests.kit.effort import examples
+from tests.kit.world import World, each_store
+from toolloop import Answer, Approve, Ask, Deny, Grant, Inbox, MemoryStore, Person
 from toolloop.errors import BadLink, IllegalCommand, LinkExpired, LinkUsed, NotAllowed, ToolLoopError, UnknownCall
 from toolloop.testing import call, reply
 
 
 @each_store
 def test_a_link_decides_its_call_once(where: str, tmp_path: Path) -> None:
-    """Whoever has it sees the call first. Used again, it says who decided, also if the same is said."""
+    """A visitor who has it sees the call first. Used again, it says who decided, also if the same is said."""
     at = desk(where, tmp_path)
     at.drive(metadata={"owner": "ana"})
     address = at.inbox.link("loop", "c1", base_url="https://example.org/approvals/")
@@ -38,29 +38,29 @@ def test_a_link_decides_its_call_once(where: str, tmp_path: Path) -> None:
     assert [each.id for each in at.inbox.pending()] == ["c2"]
 
 
-def deleted(at: Desk) -> None:
+def deleted(at: World) -> None:
     at.store.delete("loop")
 
 
-def created_again(at: Desk) -> None:
+def created_again(at: World) -> None:
     at.store.delete("loop")
     at.drive()
 
 
-def decided(at: Desk) -> None:
+def decided(at: World) -> None:
     at.inbox.decide("loop", {"c1": Deny("no", by="bo"), "c2": Deny("no", by="bo")})
 
 
-def finished(at: Desk) -> None:
+def finished(at: World) -> None:
     decided(at)
     at.drive()
 
 
-def went_on(at: Desk) -> None:
+def went_on(at: World) -> None:
     at.now += 3601
 
 
-def stopped(at: Desk) -> None:
+def stopped(at: World) -> None:
     at.inbox.stop("loop", by="bo")
 
 
@@ -77,9 +77,9 @@ def stopped(at: Desk) -> None:
 )
 @each_store
 def test_a_link_dies_with_what_it_was_made_for(
-    where: str, happens: Callable[[Desk], None], error: type[ToolLoopError], tmp_path: Path
+    where: str, happens: Callable[[World], None], error: type[ToolLoopError], tmp_path: Path
 ) -> None:
-    """A loop that was created again under the id is another one, even if it asks the very same."""
+    """A loop that was created again under the id is another one, even if it asks the same."""
     at = desk(where, tmp_path)
     at.drive()
     token = at.inbox.link("loop", at.inbox.pending()[0], expires_in=3600)
@@ -94,9 +94,50 @@ def test_a_link_dies_with_what_it_was_made_for(
     assert at.ran == []
 
 
+@each_store
+def test_links_are_revoked(where: str, tmp_path: Path) -> None:
+    """Those to one call, or all; links that are made after that are valid. The trail has it."""
+    at = desk(where, tmp_path)
+    at.drive()
+
+    def is_valid(token: str) -> bool:
+        try:
+            return bool(at.inbox.linked(token).id)
+        except BadLink:
+            with pytest.raises(BadLink, match="revoked"):
+                at.inbox.redeem(token, Approve(by="bo"))
+            return False
+
+    first, other = (at.inbox.link("loop", call, person="bo") for call in ("c1", "c2"))
+    at.inbox.revoke_links("loop", "c1", by="ana")
+    second = at.inbox.link("loop", "c1", person="bo")
+    assert [is_valid(each) for each in (first, second, other)] == [False, True, True]
+    at.inbox.revoke_links("loop", by="ana")
+    third = at.inbox.link("loop", "c1")
+    assert [is_valid(each) for each in (first, second, other, third)] == [False, False, False, True]
+    at.inbox.redeem(third, Approve(by="cy"))
+    assert [(each.kind, each.by, each.path) for each in at.inbox.trail("loop")] == [
+        ("unlink", "ana", ("c1",)),
+        ("unlink", "ana", ()),
+        ("approve", "cy", ("c1",)),
+    ]
+
+
+def test_a_link_lets_no_later_call_run() -> None:
+    """It is bound to one call, and a grant is not: also if the person of the link may approve this one."""
+    at = desk_of(MemoryStore())
+    at.drive()
+    token, before = at.inbox.link("loop", "c1", person="bo", allow=["approve"]), at.store.load("loop")
+    for grant in (Grant(), Grant(tool="add", match={})):
+        with pytest.raises(IllegalCommand, match="later calls"):
+            at.inbox.redeem(token, Approve(remember=grant))
+    assert at.store.load("loop") == before
+    at.inbox.redeem(token, Approve())
+
+
 def test_a_link_expires_with_its_call() -> None:
     """A call that was not decided in time does not run."""
-    at = Desk(MemoryStore(), config={"decision_timeout": 60.0})
+    at = desk_of(MemoryStore(), config={"decision_timeout": 60.0})
     at.drive()
     token = at.inbox.link("loop", "c1", expires_in=3600)
     at.now += 61
@@ -105,25 +146,25 @@ def test_a_link_expires_with_its_call() -> None:
 
 
 def test_a_link_is_bound_to_the_call_as_it_was_shown() -> None:
-    """Another input is another call, although it has the same id."""
-    at = Desk(MemoryStore())
+    """And to the history in which it waits, although another call there has the same id."""
+    at = desk_of(MemoryStore())
     at.drive()
     token = at.inbox.link("loop", "c1")
-    other = Desk(MemoryStore(), script=(reply(calls=[call("pay", {"to": "eve", "euros": 999}, id="c1")]),))
+    other = desk_of(MemoryStore(), script=(reply(calls=[call("pay", {"to": "eve", "euros": 999}, id="c1")]),))
     other.drive()
     entries = [*at.store.load("loop").entries[:1], *other.store.load("loop").entries[1:]]
     head = other.store.head("loop").head
     at.store.delete("loop")
     at.store.create("loop", entries, head=head)
-    with pytest.raises(BadLink, match="has changed"):
+    with pytest.raises(BadLink, match="restored from a backup"):
         at.inbox.redeem(token, Approve())
-    with pytest.raises(BadLink, match="has changed"):
+    with pytest.raises(BadLink, match="restored from a backup"):
         at.inbox.linked(token)
 
 
 def test_a_refused_use_does_not_spend_a_link() -> None:
     """What it does not allow, and what the call does not take."""
-    at = Desk(MemoryStore())
+    at = desk_of(MemoryStore())
     at.drive()
     token = at.inbox.link("loop", "c1", allow=("approve",))
     for decision in (Deny("no"), Answer("x"), Approve(input={"to": 7})):
@@ -137,7 +178,7 @@ def test_a_refused_use_does_not_spend_a_link() -> None:
 @given(st.integers(0, 1000), st.sampled_from("aZ.-_9"), st.text(max_size=20))
 def test_a_changed_link_is_refused(number: int, other: str, text: str) -> None:
     """Any other text, and that of another store or secret."""
-    at = Desk(MemoryStore())
+    at = desk_of(MemoryStore())
     at.drive()
     token = at.inbox.link("loop", "c1")
     place = number % (len(token) - 1)  # some bits of the last character carry nothing
@@ -151,7 +192,7 @@ def test_a_changed_link_is_refused(number: int, other: str, text: str) -> None:
 
 def test_a_secret_of_ones_own_signs_links() -> None:
     """Any process that has it takes them."""
-    at = Desk(MemoryStore())
+    at = desk_of(MemoryStore())
     at.drive()
     token = Inbox(at.store, "a long secret", clock=at.clock).link("loop", "c2")
     Inbox(at.store, "a long secret", clock=at.clock).redeem(token, Deny("no"))
@@ -162,7 +203,7 @@ def test_a_secret_of_ones_own_signs_links() -> None:
 
 def test_a_link_is_made_only_for_a_call_that_waits() -> None:
     """And only for decisions that there are."""
-    at = Desk(MemoryStore())
+    at = desk_of(MemoryStore())
     at.drive()
     with pytest.raises(UnknownCall, match="c1, c2"):
         at.inbox.link("loop", "c3")
@@ -179,9 +220,9 @@ def test_a_link_is_made_only_for_a_call_that_waits() -> None:
 # --- of one person ---------------------------------------------------------------------------------------------------
 
 
-def shared(ask: Ask) -> Desk:
+def shared(ask: Ask) -> World:
     """A loop whose calls need what is asked."""
-    at = Desk(MemoryStore(), config={"on_tool_call": lambda _call, _view: ask})
+    at = desk_of(MemoryStore(), config={"on_tool_call": lambda _call, _view: ask})
     at.drive()
     return at
 
@@ -211,7 +252,7 @@ def test_a_link_of_a_person_is_spent_when_that_person_has_decided() -> None:
 
 
 def test_a_link_of_one_person_is_refused_to_another() -> None:
-    """Signed in as the person or as nobody, the person decides."""
+    """With the person's login or without one, the person decides."""
     at = shared(Ask())
     token = at.inbox.link("loop", "c1", person="Ana")
     with pytest.raises(NotAllowed, match="this link is for Ana; bo cannot use it"):
@@ -219,7 +260,7 @@ def test_a_link_of_one_person_is_refused_to_another() -> None:
     assert at.inbox.redeem(token, Deny("no", by=" ana")).by == "Ana"
 
 
-def test_nobody_decides_with_a_link_of_nobody() -> None:
+def test_a_link_without_a_person_cannot_decide() -> None:
     """Not a person of the name "link"."""
     at = shared(Ask())
     assert at.inbox.redeem(at.inbox.link("loop", "c1"), Approve()).by is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,9 +13,9 @@ import pytest
 from attrs import evolve
 from hypothesis import given, strategies as st
 
-from tests.effort import examples
-from tests.inbox.support import PARAMS, PAY, SEND, Desk, desk
-from tests.loop.stored import each_store
+from tests.inbox.support import PARAMS, PAY, SEND, desk, desk_of
+from tests.kit.effort import examples
+from tests.kit.world import each_store
 from toolloop import Answer, Approve, AsyncInbox, Inbox, MemoryStore, ToolLoopHandle, sub_loop, tool
 from toolloop.inbox import InboxCall
 from toolloop.stores import Head, PendingCall
@@ -109,6 +110,12 @@ def test_pages_have_exactly_the_calls_that_match_in_their_order(
         if (cursor := page.cursor) is None:
             break
     assert seen == expected
+    metadata = filters.get("metadata")
+    rows = inbox._store.list(metadata=metadata, limit=1000)
+    counts = inbox.counts(metadata)
+    assert counts.waiting == inbox.pending(metadata).counts["waiting"]
+    assert {status: count for status, count in counts.loops.items() if count} == Counter(row.status for row in rows)
+    assert len(counts.loops) == 7
     assert anyio.run(_listed, inbox, {**filters, "sort": sort}) == expected
 
 
@@ -210,7 +217,7 @@ def test_a_call_waits_since_it_began_to_wait(where: str, tmp_path: Path) -> None
 
 
 def test_a_link_shows_since_when_its_call_waits() -> None:
-    at = Desk(MemoryStore())
+    at = desk_of(MemoryStore())
     at.drive()
     (call_, _) = at.inbox.pending()
     shown = at.inbox.linked(at.inbox.link("loop", call_))
@@ -221,16 +228,16 @@ def test_a_link_shows_since_when_its_call_waits() -> None:
 def test_an_item_has_the_request_and_the_reply_that_it_belongs_to() -> None:
     """The user's last message, not the results after it, and the text of the reply with the call."""
     script = (reply("Let me see.", calls=[PAY]), reply("First ana, now bo.", calls=[SEND]), reply("Done."))
-    at = Desk(MemoryStore(), script=script)
+    at = desk_of(MemoryStore(), script=script)
     at.drive()
     (first,) = at.inbox.pending()
     assert (first.asked, first.said) == ("Pay the bills", "Let me see.")
-    assert first.usage == {"input_tokens": 10, "output_tokens": 5, "total_tokens": 15}
+    assert first.usage == {"input_tokens": 10, "total_input_tokens": 10, "output_tokens": 5, "total_tokens": 15}
     at.inbox.decide("loop", {first: Answer("paid")})
     at.drive()
     (second,) = at.inbox.pending()
     assert (second.asked, second.said) == ("Pay the bills", "First ana, now bo.")
-    assert second.usage == {"input_tokens": 20, "output_tokens": 10, "total_tokens": 30}
+    assert second.usage == {"input_tokens": 20, "total_input_tokens": 20, "output_tokens": 10, "total_tokens": 30}
 
 
 @pytest.mark.parametrize(
@@ -256,7 +263,7 @@ def test_an_item_has_the_request_and_the_reply_that_it_belongs_to() -> None:
 )
 def test_the_request_is_the_last_message_of_the_user(messages: list[Any], asked: str) -> None:
     """Its first 300 characters, in whatever form it was given."""
-    at = Desk(MemoryStore(), script=(reply(calls=[PAY]),) * 3)
+    at = desk_of(MemoryStore(), script=(reply(calls=[PAY]),) * 3)
     at.drive(params={**PARAMS, "messages": messages})
     (shown,) = at.inbox.pending()
     assert (shown.asked, shown.said) == (asked, None)
@@ -282,12 +289,12 @@ def test_a_nested_call_has_the_request_to_the_outermost_loop() -> None:
         handle.run()
     (shown,) = Inbox(store).pending()
     assert (shown.path, shown.asked, shown.said) == (("a1", "c1"), "Pay the bills", "I pay bo.")
-    assert shown.usage == {"input_tokens": 20, "output_tokens": 10, "total_tokens": 30}
+    assert shown.usage == {"input_tokens": 20, "total_input_tokens": 20, "output_tokens": 10, "total_tokens": 30}
 
 
 def test_the_row_of_an_earlier_version_lacks_what_it_did_not_store() -> None:
     """All else is as ever, and such a call is as old as its loop."""
-    at = Desk(MemoryStore())
+    at = desk_of(MemoryStore())
     at.drive()
     row = at.store.head("loop")
     old = evolve(row.head, pending=tuple(evolve(each, named={}) for each in row.pending))
@@ -295,6 +302,9 @@ def test_the_row_of_an_earlier_version_lacks_what_it_did_not_store() -> None:
     first, second = at.inbox.pending(sort="age")
     assert (first.id, second.id) == ("c1", "c2")
     assert (first.since, first.asked, first.said, first.usage) == (None, None, None, None)
+    counted = {"usage": {"input_tokens": 20, "output_tokens": 10, "total_tokens": 30}}  # with cached tokens
+    older = evolve(row.head, pending=tuple(evolve(each, named=counted) for each in row.pending))
+    assert [InboxCall.of(evolve(row, head=older), each).usage for each in older.pending] == [None, None]
     assert (first.gist, first.size) == ("ana · 5", len('{"to":"ana","euros":5}'))
     at.now += 60
     at.inbox.decide("loop", {first: Approve(by="ana")})

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from tests.inbox.support import PARAMS, previewed
-from tests.loop.concurrency import either_kind
-from tests.loop.stored import PAY, World, held
+from tests.kit.concurrency import either_kind
+from tests.kit.tools import PAY
+from tests.kit.world import World, held
 from toolloop import Approve, AsyncToolLoopHandle, Inbox, Rerun, ToolLoopHandle, Yielded, tool
 from toolloop.errors import BadTool, Conflict
 from toolloop.stores.memory import MemoryStore
@@ -36,7 +37,7 @@ def test_a_long_preview_is_shortened_in_the_list(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("preview", [lambda given: given["none"], lambda _: 5, lambda: "", lambda _: "\ud800"])
 def test_a_preview_that_fails_becomes_a_text(preview: Any, tmp_path: Path) -> None:
-    """The person decides all the same."""
+    """The person still decides."""
     (waits,) = previewed(preview, tmp_path).inbox.pending()
     assert waits.preview
 
@@ -109,7 +110,7 @@ def test_an_uncertain_call_that_never_waited_gets_its_preview(kind: str) -> None
 
 @either_kind
 def test_a_preview_of_an_uncertain_call_that_fails_becomes_a_text(kind: str) -> None:
-    """The turn ends all the same."""
+    """The turn still ends."""
     world = World(kind, MemoryStore(), script=(reply(calls=[PAY]), reply("done")))
     world.tools = (tool(world.tools[0].function, name="pay", preview=lambda given: given["none"]), *world.tools[1:])
     with held(world, "t1", world.open()) as turn:

@@ -10,9 +10,9 @@ import pytest
 from attrs import define, field
 from hypothesis import given, strategies as st
 
-from tests.effort import examples
 from tests.inbox.support import PARAMS
-from tests.loop.stored import store_at
+from tests.kit.effort import examples
+from tests.kit.world import store_at
 from toolloop import Approve, Deny, Inbox, LoopConfig, ToolLoopHandle, Worker, sub_loop, tool
 from toolloop.stores import Store
 from toolloop.testing import ScriptedProvider, call, reply

@@ -1,7 +1,8 @@
-"""`toolloop serve`: who gets in on this machine, and that nobody does from another one without a login."""
+"""`toolloop serve`: who gets in on this machine, and that from another one each visitor needs a login."""
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import socket
@@ -23,8 +24,11 @@ from toolloop.inbox.page.serving import is_loopback
 @contextmanager
 def serving(folder: Path, *options: str) -> Iterator[tuple[str, int]]:
     """Serve the file of a folder at a free port, and give the address that is printed, and the process."""
-    command = [sys.executable, "-m", "toolloop", "serve", str(folder / "loops.db"), "--port", "0", *options]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder) as process:
+    command = [sys.executable, "-m", "toolloop", "serve", "--store", str(folder / "loops.db"), "--port", "0", *options]
+    env = {**os.environ, "LOGNAME": "ana"}
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder, env=env
+    ) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         found = re.fullmatch(r"Approve at (\S+)\n", process.stdout.readline())
@@ -36,14 +40,15 @@ def serving(folder: Path, *options: str) -> Iterator[tuple[str, int]]:
             raise
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=30)
-        assert (process.returncode, errors.strip()) == (130, "")
+        line = "toolloop: interrupted. What was stored before stands; nothing is half done."
+        assert (process.returncode, errors.strip()) == (130, line)
 
 
 def test_the_link_in_the_terminal_lets_one_person_in(tmp_path: Path) -> None:
     """The token is exchanged for a cookie of one path that no script reads. Then one decides; nothing is in the log."""
     found = desk("sqlite", tmp_path)
     found.drive()
-    with serving(tmp_path, "--by", "ana") as (link, _), httpx2.Client(trust_env=False) as http:
+    with serving(tmp_path) as (link, _), httpx2.Client(trust_env=False) as http:
         parts = urlsplit(link)
         assert parts.hostname == "127.0.0.1"
         base, token = f"http://{parts.netloc}", parts.query.removeprefix("token=")
@@ -92,7 +97,24 @@ def test_a_function_names_the_person(tmp_path: Path) -> None:
         assert 'data-me="bo"' in http.get(at, headers={"x-user": "bo"}).text
 
 
-def test_only_the_host_names_that_it_was_told_are_answered(tmp_path: Path) -> None:
+def test_the_page_shows_what_a_file_of_rules_says_of_an_edit(tmp_path: Path) -> None:
+    """The file of the workers; a wrong one is an error at once, with the rule and the key."""
+    desk("sqlite", tmp_path).drive()
+    (tmp_path / "mylogin.py").write_text("def who(request):\n    return 'ana'\n")
+    file = tmp_path / "approvals.toml"
+    file.write_text('[[rule]]\nname = "large"\ndo = "ask"\nneed = 2\nmatch = {euros = {above = 6}}\n')
+    options = ("--who", "mylogin:who", "--rules", str(file))
+    with serving(tmp_path, *options) as (link, _), httpx2.Client(base_url=link, trust_env=False) as http:
+        page = http.get("", params={"call": "loop..c1", "do": "edit"}).text
+        form = dict(re.findall(r'<input type="hidden" name="([^"]*)" value="([^"]*)">', page))
+        typed = {"kind": "edit", "field.1": "ana", "field.2": "7"}
+        shown = http.post("decide", data=form | typed, headers={"sec-fetch-site": "same-origin"}).text
+        assert "asks for 2 approvals" in shown
+    file.write_text('[[rule]]\nname = "large"\ndo = "maybe"\n')
+    assert run(["serve", "--store", str(tmp_path / "loops.db"), "--rules", str(file)]) == 2
+
+
+def test_only_the_configured_host_names_are_answered(tmp_path: Path) -> None:
     """Also with the right cookie; another name leads to 421, and to nothing of the page."""
     desk("sqlite", tmp_path).drive()
     (tmp_path / "mylogin.py").write_text("def who(request):\n    return 'ana'\n")
@@ -123,7 +145,7 @@ def test_only_the_host_names_that_it_was_told_are_answered(tmp_path: Path) -> No
 
 
 def test_a_proxy_says_how_visitors_see_the_page(tmp_path: Path) -> None:
-    """Only one that the server was told; the host that it says is judged, too."""
+    """Only a configured host; the host that it says is judged, too."""
     desk("sqlite", tmp_path).drive()
     (tmp_path / "mylogin.py").write_text(
         "def who(request):\n    return f'{request.client.host} {request.url.scheme}'\n"
@@ -167,7 +189,7 @@ def test_a_proxy_says_how_visitors_see_the_page(tmp_path: Path) -> None:
 def test_it_refuses_to_start(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], options: tuple[str, ...], said: str
 ) -> None:
-    """Where everybody could decide, or the function is not there: exit code 2."""
+    """If every visitor could decide, or the function is not there: exit code 2."""
     desk("sqlite", tmp_path).drive()
     assert run(["serve", str(tmp_path / "loops.db"), *options]) == 2
     assert said in capsys.readouterr().err

@@ -9,9 +9,9 @@ from typing import Any
 
 from hypothesis import given, strategies as st
 
-from tests.effort import examples
-from tests.inbox.support import PAY, Desk, desk
-from tests.loop.stored import each_store
+from tests.inbox.support import PAY, desk
+from tests.kit.effort import examples
+from tests.kit.world import World, each_store
 from toolloop import Approve, Ask, Person, Rerun
 from toolloop.errors import CallerError
 from toolloop.inbox import InboxCall
@@ -23,19 +23,19 @@ SUE = Person("sue", "support")
 TWO_OF_FINANCE = Ask("above 1", need=2, of="finance", not_by="eve", rule="large")
 
 
-def asking(rule: Any, where: str = "memory", folder: Path = Path()) -> Desk:
+def asking(rule: Any, where: str = "memory", folder: Path = Path()) -> World:
     """A loop with a call that waits, because of this result of the policy."""
     found = desk(where, folder, script=ONE, config={"on_tool_call": lambda *_: rule})
     found.drive()
     return found
 
 
-def row(at: Desk) -> InboxCall:
+def row(at: World) -> InboxCall:
     (call,) = at.inbox.pending()
     return call
 
 
-def judged_again(at: Desk, rule: Any) -> None:
+def judged_again(at: World, rule: Any) -> None:
     """Another worker takes the loop over, whose policy says this."""
     at.config = {"on_tool_call": lambda *_: rule}
     with at.open(take_over=True) as handle:
@@ -168,7 +168,7 @@ def test_a_row_says_what_a_handle_says(first: list[Ask], said: list[Any]) -> Non
         _assert_same(at)
 
 
-def _assert_same(at: Desk) -> None:
+def _assert_same(at: World) -> None:
     with at.open() as handle:
         calls = handle.pending
     rows = at.inbox.pending()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tests.inbox.page.visitor import Visitor
 from tests.inbox.support import PARAMS, desk
-from tests.inbox.visitor import Visitor
 from toolloop import Approve, Deny, LoopConfig, Texts, ToolLoopHandle, sub_loop, tool
 from toolloop.testing import ScriptedProvider, call, reply
 
@@ -44,7 +44,7 @@ def test_a_call_of_an_agent_says_what_the_agent_was_asked(tmp_path: Path) -> Non
     assert places == sorted(places)
 
 
-def test_a_text_that_was_said_later_is_no_reason(tmp_path: Path) -> None:
+def test_a_text_that_was_said_later_is_not_a_reason(tmp_path: Path) -> None:
     """Also where the clock did not move between the two."""
     found = desk("memory", tmp_path, script=(reply("I pay.", calls=[PAY]), reply("All is paid.")))
     found.drive()
@@ -56,7 +56,7 @@ def test_a_text_that_was_said_later_is_no_reason(tmp_path: Path) -> None:
     assert "This is what bo approved" in visitor.bare
 
 
-def test_each_end_of_a_call_is_told(tmp_path: Path) -> None:
+def test_each_end_of_a_call_is_in_the_story(tmp_path: Path) -> None:
     """Denied, expired, and stopped before it was decided."""
     found = desk("memory", tmp_path, config={"decision_timeout": 60})
     for name in ("denied", "expired", "stopped"):
@@ -83,7 +83,7 @@ def test_what_a_tool_returned_after_the_stop_is_on_the_page(tmp_path: Path) -> N
 
     @tool
     def refund(order: int) -> str:
-        """Refund an order, while somebody stops the loop."""
+        """Refund an order, while a person stops the loop."""
         found.inbox.stop("loop", "wrong customer", by="eve")
         return f"refunded {order}"
 

@@ -12,10 +12,10 @@ import pytest
 from attrs import evolve
 from hypothesis import given, strategies as st
 
-from tests.effort import IS_DEEP, examples
-from tests.machine import making as m
-from tests.machine.nested import at, begun, waits
-from tests.machine.worlds import BELOW, EVENTS, World, lives
+from tests.kit.effort import IS_DEEP, examples
+from tests.kit.machine import making as m
+from tests.kit.machine.nested import at, begun, waits
+from tests.kit.machine.worlds import BELOW, EVENTS, World, lives
 from toolloop.errors import CallerError, IllegalCommand
 from toolloop.machine.machine import TRANSITIONS, allowed
 from toolloop.machine.queries import implied
@@ -34,6 +34,7 @@ from toolloop.machine.record.loop import (
 from toolloop.machine.record.state import State
 from toolloop.machine.tree import fold, fork, step
 from toolloop.machine.values.calls import GrantSpec
+from toolloop.machine.values.chain import Chain
 from toolloop.machine.values.setup import Limits
 
 PHASES = tuple(TRANSITIONS)
@@ -127,6 +128,16 @@ def rare() -> list[tuple[State, ev.Event]]:
         (m.after(ev.Requested()), ev.Stopped(is_abandoned=True)),
         (too_late, ends),
         (step(too_late, ends), ev.Changed(limits=Limits())),
+        *((state, ev.Restored()) for states in reached().values() for state in states if m.phase(state) != "TooDeep"),
+        *(
+            (state, event)
+            for states in reached().values()
+            for state in states
+            for event in (ev.LinksRevoked(), ev.MetadataChanged(()))
+            if m.phase(state) != "TooDeep"
+        ),
+        (State({(): m.after().root._replace(messages=Chain())}), ev.Restored()),
+        (m.go(m.after(), ev.Requested(), ev.Stopped()), ev.Restored()),
     ]
 
 
@@ -137,8 +148,22 @@ def test_the_table_is_what_happens() -> None:
     assert lived == TARGETS
 
 
+def test_links_and_metadata_change_in_any_phase() -> None:
+    """Which is noted, in order; nothing else changes. A loop that is too deep never had a call."""
+    title, draft = (("title", None, "One"), ("title", "One", "Two")), (("draft", "yes", None),)
+    for states in reached().values():
+        for state in states:
+            if m.phase(state) != "TooDeep":
+                after = m.go(state, ev.LinksRevoked("a", "ana", "inbox"), ev.LinksRevoked())
+                noted = (*state.root.revoked_links, "a", None)
+                assert after == State({**state.loops, (): state.root._replace(revoked_links=noted)})
+                after = m.go(state, ev.MetadataChanged(title), ev.MetadataChanged(draft))
+                changed = (("draft", None), ("title", "Two"))
+                assert after == State({**state.loops, (): state.root._replace(metadata=changed)})
+
+
 def test_a_loop_inside_a_call_goes_no_other_ways() -> None:
-    """But that it waits for no command, that nobody stops it, and that what ends in it may end the call above."""
+    """But it waits for no command, it cannot be stopped, and what ends in it may end the call above."""
     expected = {
         (was, event, Ready if now is Waiting and event is ev.Replied else now)
         for was, event, now in TARGETS

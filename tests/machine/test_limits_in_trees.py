@@ -8,15 +8,15 @@ import pytest
 from attrs import evolve
 from hypothesis import example, given, strategies as st
 
-from tests.effort import examples
-from tests.machine import making as m
-from tests.machine.playing import PARTS, UNLIMITED, USES, Play, Script, limits, told, trees
+from tests.kit.effort import examples
+from tests.kit.machine import making as m
+from tests.kit.machine.playing import PARTS, UNLIMITED, USES, Play, Script, limits, told, trees
 from toolloop.errors import IllegalCommand
 from toolloop.machine.queries import time_left, waiting
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.effects import CancelRequest, EndTurn, Judge, RunCall, SendRequest
 from toolloop.machine.record.state import Path
-from toolloop.machine.rules.limits import left, spent
+from toolloop.machine.rules.limits import count_left, count_spent
 from toolloop.machine.tree import step
 from toolloop.machine.tree_effects import outstanding
 from toolloop.terminations import BudgetExceeded, NaturalEnd, Timeout
@@ -44,9 +44,9 @@ def test_a_tree_that_is_extended_bit_by_bit_is_the_tree_without_a_limit(
     play = Play(tree, {(): limits(**{what: 0})}, eager)
     end, limit, loops = play.run(), 0, 1
     while end.termination != NaturalEnd():
-        used = spent(play.state.root, what)
+        used = int(count_spent(play.state.root, what))
         assert end.termination == BudgetExceeded(what, limit, used)
-        assert left(play.state.root)[what] == 0
+        assert count_left(play.state.root)[what] == 0
         assert play.under_way == []
         assert used == limit or used < limit + loops * USES[what]
         before, limit = list(play.begun), used + 1
@@ -112,7 +112,7 @@ def test_a_tree_that_is_given_time_bit_by_bit_is_the_tree_without_a_limit(
     whole, play, seconds = Play(tree), Play(tree, {(): limits(timeout=0.0)}, seconds=1.0), 0
     while (end := play.run()).termination != NaturalEnd():
         assert end.termination == Timeout(seconds)
-        assert (play.state.root.active, left(play.state.root)["seconds"]) == (seconds, 0)
+        assert (play.state.root.active, count_left(play.state.root)["seconds"]) == (seconds, 0)
         assert (len([path for path in play.begun if play.takes_time(*path)]), play.under_way) == (seconds, [])
         if sleeps:
             play.sleeps()
@@ -139,7 +139,7 @@ def busy(path: Path = (), **more: Any) -> Play:
 
 @pytest.mark.parametrize(("active", "over"), [(4.9, False), (5.0, True), (5.1, True)])
 def test_when_time_is_up_the_tree_ends_with_all_that_is_under_way(active: float, *, over: bool) -> None:
-    """Nobody waits for anything: each call has a result that says what is known, so the API takes the history."""
+    """Nothing is awaited: each call has a result with what is known, so the API takes the history."""
     play = busy()
     assert time_left(play.state) == 5.0
     play.take(ev.Ticked(seconds=active))
@@ -153,7 +153,7 @@ def test_when_time_is_up_the_tree_ends_with_all_that_is_under_way(active: float,
 
 @pytest.mark.parametrize("when", ["after the end", "after extend", "never"])
 def test_what_was_left_behind_is_known_or_uncertain_and_runs_no_second_time(when: str) -> None:
-    """The end of a tool counts whenever it is told; of one that nobody can tell of any more, somebody must say."""
+    """The end of a tool counts whenever it is reported; if it cannot be reported any more, a caller must decide."""
     play = busy(tool="once")
     play.take(ev.Ticked(seconds=5.0))
     play.run()

@@ -10,28 +10,28 @@ import pytest
 from attrs import evolve
 from hypothesis import given, strategies as st
 
-from tests.effort import examples
-from tests.machine import making as m
-from tests.machine.worlds import World, lives
+from tests.kit.effort import examples
+from tests.kit.machine import making as m
+from tests.kit.machine.worlds import World, lives
 from toolloop._messages.check import check_order
 from toolloop._usage import Usage
 from toolloop.errors import IllegalCommand, UnknownCall
 from toolloop.machine.queries import (
     driven,
     everywhere,
+    find_open_round,
     is_due,
     next_deadline,
-    open_round,
     status_of,
     under_way,
     waiting,
 )
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.effects import CancelRequest, Conclude, EndTurn, Judge, RunCall, SendRequest
-from toolloop.machine.record.loop import Failed, Judging, Loop, Ready, Requesting, Running, Stopping, Waiting
+from toolloop.machine.record.loop import Failed, Judging, Loop, Ready, Requesting, Running, Stopping, Waiting, round_of
 from toolloop.machine.record.state import State
-from toolloop.machine.rules.calls import startable
-from toolloop.machine.rules.saying import kept_texts
+from toolloop.machine.rules.calls import list_startable
+from toolloop.machine.rules.saying import list_kept_texts
 from toolloop.machine.tree import step
 from toolloop.machine.tree_effects import outstanding
 from toolloop.machine.values.calls import Call, Outcome, Status
@@ -41,7 +41,7 @@ from toolloop.machine.values.stop_reasons import RUN
 
 def open_calls(loop: Loop | None) -> Sequence[Call]:
     """The calls of the open round."""
-    round_ = open_round(loop) if loop else None
+    round_ = find_open_round(loop) if loop else None
     return round_.calls if round_ else ()
 
 
@@ -64,12 +64,12 @@ def test_only_a_cleared_call_starts(world: World) -> None:
     """A denied, undecided, settled or running call never does; under `barrier` none does while one waits."""
     for state in world.states:
         for path, loop in driven(state):
-            if not isinstance(loop.phase, Running) or loop.round is None:
+            if not isinstance(loop.phase, Running):
                 continue
-            free = {call.id for call in startable(loop.setup, loop.round)}
-            assert free <= {call.id for call in loop.round.having(Status.CLEARED)}
-            assert not (free and loop.setup.execution == "barrier" and loop.round.having(Status.WAITING))
-            for call in loop.round.calls:
+            free = {call.id for call in list_startable(loop)}
+            assert free <= {call.id for call in loop.calls.having(Status.CLEARED)}
+            assert not (free and loop.setup.execution == "barrier" and loop.calls.having(Status.WAITING))
+            for call in loop.calls:
                 if call.id not in free:
                     with pytest.raises(IllegalCommand):
                         step(state, ev.Started(call.id, path=path))
@@ -80,7 +80,7 @@ def test_only_a_cleared_call_starts(world: World) -> None:
 @examples(25)
 @given(lives)
 def test_a_denied_call_never_starts_and_no_call_starts_twice_unseen(world: World) -> None:
-    """Between two starts of a call it was lost, and its tool may be repeated, or somebody said `rerun`."""
+    """Between two starts of a call it was lost, and its tool may be repeated, or a caller gave `Rerun`."""
     for before, event, after in steps(world):
         started = m.started_by(event)
         if started is None:
@@ -111,7 +111,7 @@ def test_a_result_is_the_first_and_only_one(world: World) -> None:
 @examples(25)
 @given(lives)
 def test_no_call_waits_beyond_its_deadline(world: World) -> None:
-    """Not once a later time was told of; and what expired was not decided, and does not start."""
+    """Not once a later time was recorded; and what expired was not decided, and does not start."""
     for before, event, after in steps(world):
         for path, loop in driven(before):
             later = {call.id: call for call in open_calls(after.at(path))}
@@ -174,10 +174,10 @@ def test_what_a_person_says_is_never_lost_or_said_twice(world: World) -> None:
     gone = {event.id for event in world.journal if isinstance(event, ev.Withdrawn)}
     events = [event for event in world.journal if isinstance(event, (ev.Continued, ev.FollowedUp, ev.Said))]
     said = [text for each in events if not (isinstance(each, ev.Said) and each.id in gone) for text in each.messages]
-    there = [text for text in (*root.messages, *root.queued, *kept_texts(root)) if text in set(said) - start]
+    there = [text for text in (*root.messages, *root.queued, *list_kept_texts(root)) if text in set(said) - start]
     assert sorted(there) == sorted(set(said) - start)
     withdrawn = {text for each in events if isinstance(each, ev.Said) and each.id in gone for text in each.messages}
-    assert withdrawn.isdisjoint((*root.messages, *root.queued, *kept_texts(root)))
+    assert withdrawn.isdisjoint((*root.messages, *root.queued, *list_kept_texts(root)))
     prompts = [text for text in there if '"system"' not in text]
     assert prompts == [text for text in said if '"system"' not in text and text not in start]
     assert [each.id for each in events if isinstance(each, ev.Said)] == list(root.said)
@@ -218,7 +218,7 @@ def test_time_never_runs_backwards_and_a_turn_leaves_nothing_open(world: World) 
         assert after.root.now >= before.root.now
         assert after.root.active >= before.root.active or isinstance(event, (ev.FollowedUp, ev.Said))
     for loop in all_loops(world):
-        assert loop.container is None or loop.round or loop.unjoined
+        assert loop.container is None or round_of(loop) or loop.unjoined
         has_round = isinstance(loop.phase, (Judging, Running, Stopping)) or (
             isinstance(loop.phase, Waiting) and loop.phase.reason == "decision_required"
         )
@@ -256,7 +256,7 @@ def test_nothing_is_outstanding_where_it_is_the_callers_turn(world: World) -> No
         assert (status == "needs_decision") == bool(asked)
         assert next_deadline(state) == min((call.expires_at for _, call in asked if call.expires_at), default=None)
         begun = [loop for _, loop in driven(state) if isinstance(loop.phase, Requesting)]
-        runs = [call for _, loop in driven(state) if isinstance(loop.phase, Running) for call in open_calls(loop)]
+        runs = [call for _, loop in driven(state) for call in open_calls(loop)]  # one may run while another one waits
         is_stopping = isinstance(state.root.phase, Stopping)
         own = [call for call in runs if call.status == "running" and not call.has_loop]
         assert under_way(state) == bool(begun or own or is_stopping)

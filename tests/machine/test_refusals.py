@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from attrs import evolve
 
-from tests.machine import making as m
-from tests.machine.making import the_call
-from tests.machine.nested import asked, at, begun, inside, over, waits
+from tests.kit.machine import making as m
+from tests.kit.machine.making import the_call
+from tests.kit.machine.nested import asked, at, begun, inside, over, waits
 from toolloop.errors import AlreadyDecided, CallerError, DecisionConflict, IllegalCommand, UnknownCall
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.state import State
@@ -73,7 +73,7 @@ def test_a_refusal_says_what_was_asked_and_why_not(state: State, event: ev.Event
 
 
 def test_a_loop_without_an_open_round_takes_no_decision() -> None:
-    """It waits for its caller, but not for a decision: that is no command there."""
+    """It waits for its caller, but not for a decision: a decision is refused there."""
     closed = m.after(m.replied("tool_use", m.call("c")), ev.Started("c"), m.ended("c"), ev.TurnEnded())
     with pytest.raises(IllegalCommand, match="a decision is not allowed while the loop is Waiting") as refused:
         step(closed, m.decided(c=m.DENY))

@@ -6,19 +6,19 @@ import pytest
 from attrs import evolve
 from hypothesis import given
 
-from tests.machine import making as m
-from tests.machine.nested import at, over
-from tests.machine.worlds import World, lives
+from tests.kit.machine import making as m
+from tests.kit.machine.nested import at, over
+from tests.kit.machine.worlds import World, lives
 from toolloop.errors import IllegalCommand
-from toolloop.machine.queries import answer_of, has_running, running, status_of
+from toolloop.machine.queries import answer_of, has_running, list_running, status_of
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.effects import Conclude, EndTurn, RunCall, SendRequest
-from toolloop.machine.record.loop import Finished, Stopping
+from toolloop.machine.record.loop import Finished, Stopping, round_of
 from toolloop.machine.record.state import State
 from toolloop.machine.tree import fold, fork, step
 from toolloop.machine.tree_effects import outstanding
 from toolloop.machine.values.setup import Limits, Texts
-from toolloop.terminations import LIMITS, StopCondition, Timeout
+from toolloop.terminations import LIMITS, StopCondition, Termination, Timeout
 
 CANCELLED = Texts().cancelled
 UNCERTAIN = Texts().uncertain.format(reason="the loop stopped")
@@ -39,20 +39,26 @@ def nested() -> State:
     return m.go(state, *at("p", ev.Requested(), m.replied("tool_use", m.call("a")), ev.Started("a")))
 
 
+def to_end_with(state: State) -> Termination:
+    """The end of a loop that waits for the calls that run."""
+    assert isinstance(state.root.phase, Stopping)
+    return state.root.phase.termination
+
+
 @given(lives)
 def test_a_loop_that_is_to_end_waits_for_exactly_what_runs(world: World) -> None:
     """Nothing starts in it; it ends with the last end; each end that was seen is the result."""
     for was, event, now in zip(world.states, world.journal[1:], world.states[1:], strict=False):
         for path, loop in now.loops.items():
             if isinstance(loop.phase, Stopping):
-                assert running(now, path) or any(isinstance(each, Conclude) for each in outstanding(now))
+                assert list_running(now, path) or any(isinstance(each, Conclude) for each in outstanding(now))
                 assert not [each for each in outstanding(now) if isinstance(each, (RunCall, SendRequest)) and not path]
         if isinstance(was.root.phase, Stopping):
             assert len(now.root.started) == len(was.root.started)
             assert now.root.iterations == was.root.iterations
         if isinstance(was.root.phase, Stopping) and isinstance(now.root.phase, Finished):
             assert now.root.phase.termination == was.root.phase.termination
-            assert isinstance(event, (ev.Woken, ev.Stopped)) or not running(now)
+            assert isinstance(event, (ev.Woken, ev.Stopped)) or not list_running(now)
 
 
 def test_the_result_of_a_call_that_ends_after_the_stop_is_kept() -> None:
@@ -65,13 +71,13 @@ def test_the_result_of_a_call_that_ends_after_the_stop_is_kept() -> None:
     assert m.results(m.history(state)[-1]) == {"c": "refunded 902", "d": Texts().not_run}
 
 
-def test_the_end_of_a_driver_that_nobody_saw_is_told_as_that() -> None:
+def test_the_unseen_end_of_a_driver_is_reported_as_unknown() -> None:
     """Another driver, or a stop where no driver is left, ends the loop and starts nothing."""
     for gone in (ev.Woken(), ev.Stopped("again")):
         state = step(step(two(), STOP), gone)
         assert m.termination(state) == StopCondition("enough")
         assert m.results(m.history(state)[-1]) == {"c": CANCELLED, "d": Texts().not_run}
-    assert step(step(two(), STOP), ev.Stopped("again", waits=True)).root.phase == Stopping(StopCondition("enough"))
+    assert to_end_with(step(step(two(), STOP), ev.Stopped("again", waits=True))) == StopCondition("enough")
 
 
 def test_a_call_that_was_seen_to_be_cancelled_is_uncertain() -> None:
@@ -86,9 +92,9 @@ def test_a_call_that_was_seen_to_be_cancelled_is_uncertain() -> None:
 def test_a_limit_takes_the_same_way() -> None:
     """Its new value takes the running call back; after the end, the loop resumes with the result."""
     late = m.go(two(limits=Limits(timeout=5.0)), *LATE)
-    assert late.root.phase == Stopping(Timeout(5.0))
+    assert to_end_with(late) == Timeout(5.0)
     back = step(late, ev.Changed(limits=Limits(timeout=50.0)))
-    assert (m.phase(back), [call.id for _, call in running(back)]) == ("Running", ["c"])
+    assert (m.phase(back), [call.id for _, call in list_running(back)]) == ("Running", ["c"])
     ended = step(late, m.ended("c"))
     assert m.termination(ended) == Timeout(5.0)
     resumed = step(ended, ev.Changed(limits=Limits(timeout=50.0)))
@@ -108,7 +114,7 @@ def test_a_stopped_loop_takes_nothing_back() -> None:
 def test_loops_inside_its_calls_are_waited_for() -> None:
     """Down to their tools; what they ask of the model is not."""
     state = step(nested(), STOP)
-    assert (m.phase(state), running(state)) == ("Stopping", [(("p",), m.the_call(state.loops["p",], "a"))])
+    assert (m.phase(state), list_running(state)) == ("Stopping", [(("p",), m.the_call(state.loops["p",], "a"))])
     state = m.go(state, *at("p", m.ended("a")))
     assert m.termination(state) == StopCondition("enough")
     assert set(state.loops) == {()}
@@ -142,12 +148,11 @@ def test_journals_of_earlier_versions_end_at_once() -> None:
         first = m.opened(m.user(), limits=Limits(timeout=5.0))
         state = fold([first, *begun[1:], *end, evolve(m.ended("c"), iteration=1, attempt=1)])
         assert m.results(m.history(state)[-1]) == {"c": CANCELLED}
-        point = state.root.phase.resume_point if isinstance(state.root.phase, Finished) else None
-        assert (point is not None) is isinstance(m.termination(state), LIMITS)
+        assert (round_of(state.root) is not None) is isinstance(m.termination(state), LIMITS)
 
 
 def test_a_limit_of_the_loop_above_counts_while_a_loop_inside_is_to_end() -> None:
-    """Else it would wait for nobody's decision, until the tool inside ends."""
+    """Else it would wait for a decision that never comes, until the tool inside ends."""
     state = nested()
     inner, root = state.loops["p",], state.root
     limited = {
@@ -159,7 +164,7 @@ def test_a_limit_of_the_loop_above_counts_while_a_loop_inside_is_to_end() -> Non
     state = m.go(state, ev.Ticked(seconds=2.0))
     assert outstanding(state) == (EndTurn(),)
     state = step(state, ev.TurnEnded(waits=True))
-    assert state.root.phase == Stopping(Timeout(3.0))
+    assert to_end_with(state) == Timeout(3.0)
     assert m.termination(m.go(state, *at("p", m.ended("a")), ev.Woken())) == Timeout(3.0)
 
 
@@ -176,7 +181,7 @@ def test_an_answer_of_a_loop_inside_is_kept() -> None:
 def test_a_stop_after_a_limit_is_a_stop() -> None:
     """So that no new limit resumes the loop."""
     state = step(m.go(two(limits=Limits(timeout=5.0)), *LATE), STOP)
-    assert state.root.phase == Stopping(StopCondition("enough"))
+    assert to_end_with(state) == StopCondition("enough")
 
 
 def test_a_request_whose_driver_is_gone_ends_with_the_stop() -> None:

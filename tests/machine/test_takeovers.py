@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from attrs import evolve
 
-from tests.machine import making as m
-from tests.machine.making import the_call
-from tests.machine.nested import asked, at, begun, inside, kinds, over, waits
+from tests.kit.machine import making as m
+from tests.kit.machine.making import the_call
+from tests.kit.machine.nested import asked, at, begun, inside, kinds, over, waits
 from toolloop.errors import CallerError
 from toolloop.machine.queries import LoopStatus, answer_of, driven, everywhere, status_of
 from toolloop.machine.record import journal_events as ev
@@ -40,9 +40,13 @@ FAILS = (ev.Requested(), ev.RequestFailed(m.FAILURE))
 
 
 def test_a_request_whose_driver_is_gone_is_made_again() -> None:
-    """Nobody will hear its reply; as if it had not been made. The setup may be another one from here on."""
-    assert m.after(ev.Requested(), ev.Woken()) == m.after()
-    assert m.after(ev.Requested(), ev.Woken(m.setup(max_parallel_tools=1), driver="b")) == m.after(max_parallel_tools=1)
+    """Its reply is never received; as if it had not been made, but for its number.
+
+    The setup may be another one from here on.
+    """
+    first, other = m.after(ev.Requested(), ev.Woken()), ev.Woken(m.setup(max_parallel_tools=1), driver="b")
+    assert first.root == m.after().root._replace(requests=1)
+    assert m.after(ev.Requested(), other).root == m.after(max_parallel_tools=1).root._replace(requests=1)
     failed = m.after(ev.RequestFailed(m.FAILURE))
     assert step(failed, ev.Woken()) == failed
 
@@ -191,7 +195,7 @@ def test_an_accepted_change_reaches_the_loops_that_have_the_tool() -> None:
     ],
 )
 def test_a_copy_stands_where_its_loop_stood(state: State, phase: str) -> None:
-    """But that a request is made again, and that calls that somebody looked at are asked about."""
+    """But that a request is made again, and that calls that a caller looked at are asked about."""
     copy = fork(state, "copy", 0.0)
     assert (m.phase(copy), m.history(copy)) == (phase, m.history(state))
     assert list(copy.loops) == [()]
@@ -226,7 +230,7 @@ def test_a_tree_is_copied_as_a_whole() -> None:
 
 
 def test_a_loop_that_a_limit_ended_keeps_what_is_inside_of_its_calls() -> None:
-    """It is no part of the driven tree; where the loop goes on, it is again, and a request is made again."""
+    """It is not in the driven tree; where the loop goes on, it is again, and a request is made again."""
     asking = m.go(m.after(limits=Limits(timeout=1.0)), *asked("", "p"))
     state = m.go(step(asking, m.child(asking, "p")), *at("p", ev.Requested()))
     ended = m.go(state, ev.Ticked(seconds=2.0), ev.TurnEnded())
@@ -266,8 +270,8 @@ def test_a_status_says_whose_turn_it_is(state: State, status: LoopStatus) -> Non
     assert status_of(state) == status
 
 
-def test_a_loop_that_nobody_has_the_turn_of_can_go_on() -> None:
-    """And an empty conversation waits for somebody to begin it."""
+def test_a_loop_that_is_not_handed_over_can_go_on() -> None:
+    """And an empty conversation waits for the caller's first message."""
     waiting_for_a_command = m.after(TWO, m.judged(c=m.DENY, d=m.DENY), ev.TurnEnded())
     assert status_of(waiting_for_a_command, is_handed_over=False) == "runnable"
     empty = State({(): m.after().root._replace(messages=Chain())})
@@ -278,7 +282,7 @@ def test_a_loop_that_nobody_has_the_turn_of_can_go_on() -> None:
 
 
 def answer(*events: ev.Event, texts: Texts | None = None, **changes: Any) -> tuple[str, bool]:
-    """What the call of a loop is told, and whether it is an error."""
+    """The result that the call of a loop gets, and whether it is an error."""
     result = answer_of(m.after(*events, **changes).root, texts or Texts())
     assert result.outcome is (Outcome.FAILED if result.is_error else Outcome.RETURNED)
     return decode(result.content), result.is_error
@@ -335,7 +339,7 @@ def test_the_answer_of_a_loop_is_its_last_text_or_why_there_is_none(
 
 
 def test_the_texts_are_those_of_the_loop_above() -> None:
-    """As all that the model is told."""
+    """As all that the model gets."""
     own = Texts(no_answer="Nothing came of it: {reason}")
     assert answer(m.replied("end_turn"), texts=own) == ("Nothing came of it: it said nothing", False)
     told = m.go(begun("p"), *over("p"))

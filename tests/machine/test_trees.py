@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from attrs import evolve
 
-from tests.machine import making as m
-from tests.machine.making import the_call
-from tests.machine.nested import asked, at, begun, inside, kinds, over, waits
-from tests.machine.worlds import BELOW, EVENTS
+from tests.kit.machine import making as m
+from tests.kit.machine.making import the_call
+from tests.kit.machine.nested import asked, at, begun, inside, kinds, over, waits
+from tests.kit.machine.worlds import BELOW, EVENTS
 from toolloop._usage import IterationUsage, Usage
 from toolloop.errors import (
     DecisionConflict,
@@ -91,6 +91,7 @@ def test_what_the_caller_says_is_said_to_the_outermost_loop(kind: type[ev.Event]
         ev.FollowedUp: ev.FollowedUp((m.user(),)),
         ev.Said: ev.Said("1", (m.user(),)),
         ev.Withdrawn: ev.Withdrawn("1"),
+        ev.MetadataChanged: ev.MetadataChanged((("title", None, "Refund"),)),
     }
     event = said.get(kind) or kind()
     for refused in (event, ev.HistoryEdited((Splice(0, 1, (m.user(),)),))):
@@ -164,7 +165,7 @@ def test_a_loop_inside_a_call_waits_for_no_command() -> None:
 
 
 def test_once_it_is_over_its_call_has_its_result() -> None:
-    """And not before: not by an end without a name, nor by one with it. A failure that may pass is no end."""
+    """And not before: not by an end without a name, nor by one with it. A failure that may pass does not end it."""
     state = m.go(begun("p"), *asked("p", "a"))
     with pytest.raises(IllegalCommand, match="the loop inside 'p' is not over"):
         step(state, m.ended("p"))
@@ -249,7 +250,7 @@ def test_a_failure_inside_is_the_failure_of_the_loops_above_once_nothing_else_ru
     assert kinds(step(failed, ev.Woken())) == {"": "Failed"}
 
 
-def test_who_waits_is_asked_before_a_failure_is_told() -> None:
+def test_a_waiting_call_is_asked_before_a_failure_is_reported() -> None:
     """An outage in one loop hides no question of another; to go on is to try again, too."""
     state = m.go(begun("one", "two"), *at("one", *FAILS), *waits("two"), ev.TurnEnded())
     assert m.phase(state) == "decision_required"
@@ -264,7 +265,7 @@ def test_who_waits_is_asked_before_a_failure_is_told() -> None:
 
 
 def test_retrying_goes_on_in_every_loop_that_stands_still() -> None:
-    """Also in one whose call expired before the failure was told: nothing waits for the caller there any more."""
+    """Also in one whose call expired before the failure was recorded: nothing waits for the caller there any more."""
     expires = ev.Judged((("a", Wait(Why.APPROVAL, expires_in=5.0)),))
     state = m.go(begun("one", "two"), *at("one", *FAILS), *asked("two", "a"), *at("two", expires))
     failed = m.go(state, ev.Ticked(at=6.0), ev.TurnEnded())
@@ -291,7 +292,7 @@ def test_a_failure_that_nothing_mends_is_concluded_and_not_tried_again() -> None
     assert m.phase(step(failed, ev.Continued())) == "Running"
 
 
-def test_a_failure_is_told_though_a_budget_is_used_up_that_holds_nothing_back() -> None:
+def test_a_failure_is_reported_though_a_budget_is_used_up_that_holds_nothing_back() -> None:
     """No further tool may start, and none is to."""
     state = m.go(begun("p", limits=Limits(budget=Budget(tool_calls=1))), *at("p", *FAILS), ev.TurnEnded())
     assert m.phase(state) == "Failed"
@@ -347,7 +348,7 @@ def test_a_late_end_is_compared_with_every_call_above() -> None:
 
 
 def test_a_decision_about_a_call_of_a_lost_loop_is_none_about_the_next() -> None:
-    """The second loop in the same call may ask for the very same; the digest is another one all the same."""
+    """The second loop in the same call may ask for the same; the digest is still another one."""
 
     def shown(state: State) -> str:
         loop = inside(state, "k")
@@ -388,7 +389,7 @@ def test_a_history_that_is_taken_goes_on_with_what_is_inside_of_its_calls() -> N
 
 
 def test_a_request_inside_is_given_up_where_the_loop_above_comes_to_stand_still() -> None:
-    """A history with a further call is judged, and its caller is asked: nobody waits for the reply then."""
+    """A history with a further call is judged, and its caller is asked: nothing waits for the reply then."""
     busy = m.go(begun("p"), *at("p", ev.Requested()))
     judging = step(busy, ev.HistoryTaken(reply=m.said(m.call("p", "pure"), m.call("c"))))
     assert kinds(judging) == {"": "Judging", "p": "Requesting"}

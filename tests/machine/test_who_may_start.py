@@ -9,15 +9,15 @@ from typing import Any
 from attrs import evolve
 from hypothesis import given, strategies as st
 
-from tests.effort import examples
-from tests.machine import making as m
-from tests.machine.voting import PERSONS, Judge
+from tests.kit.effort import examples
+from tests.kit.machine import making as m
+from tests.kit.machine.voting import PERSONS, Judge
 from toolloop.errors import CallerError
-from toolloop.machine.queries import answer_of, driven, next_deadline, open_round, waiting
+from toolloop.machine.queries import answer_of, driven, find_open_round, next_deadline, waiting
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.effects import Conclude, EndTurn, Judge as ToJudge, RunCall, SendRequest
 from toolloop.machine.record.state import Path, State
-from toolloop.machine.rules.approving import missing, yeses
+from toolloop.machine.rules.approving import count_missing, list_approvals
 from toolloop.machine.rules.calls import digest_of
 from toolloop.machine.rules.deciding import TAKES
 from toolloop.machine.tree import fork, step
@@ -178,7 +178,7 @@ class Office:
     # --- who says what ----------------------------------------------------------------------------------------------
 
     def decide(self) -> None:
-        """Somebody decides, of the calls that wait as a rule."""
+        """A person decides, of the calls that wait as a rule."""
         open_ = [*waiting(self.state)] or self.calls()
         chosen = [each for each in open_ if not self.chance(4)][:2]
         if chosen:
@@ -186,7 +186,7 @@ class Office:
             self.take(ev.Decided(tuple(each for each in named if self.is_news(each))))
 
     def is_news(self, named: tuple[str, DecisionRecord]) -> bool:
-        """Whether it is no repetition, which nobody would record."""
+        """Whether it does not repeat another one; a repetition would not be recorded."""
         try:
             return step(self.state, ev.Decided((named,))) != self.state
         except CallerError:
@@ -259,7 +259,7 @@ class Office:
 
     def calls(self) -> list[tuple[Path, Call]]:
         """The calls of the open rounds, with the paths of their loops."""
-        rounds = [(path, open_round(loop)) for path, loop in driven(self.state)]
+        rounds = [(path, find_open_round(loop)) for path, loop in driven(self.state)]
         return [(path, call) for path, round_ in rounds if round_ is not None for call in round_.calls]
 
 
@@ -303,4 +303,4 @@ def _after(state: State, names: Path, decisions: list[DecisionRecord]) -> Any:
         except CallerError:
             continue
     found = m.the_call(state.loops[names[:-1]], names[-1])
-    return found.status, missing(found.demands, yeses(found))
+    return found.status, count_missing(found.demands, list_approvals(found))

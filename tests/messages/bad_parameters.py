@@ -49,6 +49,10 @@ BAD_PARAMETERS: list[BadRequest] = [
                 "thinking-off-on-fable": body(HI, model="claude-fable-5", thinking=_OFF),
                 "thinking-off-on-mythos-preview": body(HI, model="claude-mythos-preview", thinking=_OFF),
                 "thinking-budget-small": body(HI, model=SONNET_4_5, thinking=MANUAL | {"budget_tokens": 1023}),
+                "thinking-budget-over-max-tokens": body(HI, model=SONNET_4_5, thinking=MANUAL, max_tokens=1024),
+                "manual-thinking-with-forced-tool": body(
+                    HI, model=SONNET_4_5, thinking=MANUAL, tool_choice={"type": "any"}
+                ),
             },
             "tool-definition": {
                 "tool-name-with-space": body(HI, tools=[TOOL | {"name": "look up"}]),
@@ -66,12 +70,6 @@ BAD_PARAMETERS: list[BadRequest] = [
                 "thinking-off-with-most-effort": body(
                     HI, model="claude-opus-5", thinking=_OFF, output_config={"effort": "max"}
                 )
-            },
-            "thinking config": {
-                "thinking-budget-over-max-tokens": body(HI, model=SONNET_4_5, thinking=MANUAL, max_tokens=1024),
-                "manual-thinking-with-forced-tool": body(
-                    HI, model=SONNET_4_5, thinking=MANUAL, tool_choice={"type": "any"}
-                ),
             },
             "tool_choice": {
                 "choice-of-unknown-tool": body(HI, tool_choice={"type": "tool", "name": "fly"}),

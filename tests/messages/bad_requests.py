@@ -108,6 +108,9 @@ BAD_REQUESTS: list[BadRequest] = [
                 "user-empty": body(HI, HELLO, user()),
                 "user-run-empty": body(HI, HELLO, user(), user()),
                 "assistant-empty-in-the-middle": body(HI, assistant(), NEXT),
+                "user-empty-in-a-full-run": body(user(), HI),
+                "user-empty-before-results": body(HI, assistant(call()), user(), user(result())),
+                "assistant-empty-beside-another": body(HI, HELLO, assistant(), NEXT),
             },
             "blank-text": {
                 "user-empty-string": body({"role": "user", "content": ""}),
@@ -169,6 +172,13 @@ BAD_REQUESTS: list[BadRequest] = [
                 "server-call-open-in-closed-turn": body(HI, assistant(search(), text()), NEXT),
                 "server-call-open-before-text": body(HI, assistant(search(), call()), user(result(), text())),
                 "server-call-open-two-turns-back": body(HI, assistant(search(), text()), NEXT, HELLO, NEXT),
+            },
+            "orphan-server-result": {
+                "server-result-without-call": body(HI, assistant(found(), text()), NEXT),
+                "server-result-before-its-call": body(HI, assistant(found(), search(), found(), text()), NEXT),
+                "server-result-of-another-call": body(
+                    HI, assistant(search(), found(), found("srvtoolu_2"), text()), NEXT
+                ),
             },
             "server-tool-gone": {
                 "tool-of-open-server-call-gone": body(HI, assistant(text(), search()), tools=[TOOL, CODE]),

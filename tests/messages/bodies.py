@@ -103,7 +103,7 @@ def image(data: bytes | str, media_type: str = "image/png", **more: Any) -> dict
 
 
 def png(width: int, height: int) -> dict[str, Any]:
-    """The beginning of a PNG of this size, which is all that anybody reads."""
+    """The beginning of a PNG of this size, which is all that is ever read."""
     header = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR" + struct.pack(">II", width, height)
     return image(header + b"\x08\x02\x00\x00\x00\x00\x00\x00\x00")
 

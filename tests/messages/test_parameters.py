@@ -43,7 +43,7 @@ def test_thinking_that_the_model_does_not_take_is_found() -> None:
 
 
 def test_of_an_unknown_model_any_kind_of_thinking_passes() -> None:
-    """And what is no such parameter is left to the API."""
+    """And any other parameter is left to the API."""
     for thinking in [
         None,
         "adaptive",
@@ -64,7 +64,7 @@ def test_a_tool_is_pointed_at() -> None:
     ]
 
 
-def test_what_has_no_name_is_no_tool_of_the_callers() -> None:
+def test_a_tool_without_a_name_is_not_the_callers() -> None:
     cases: list[Any] = [None, "look", [], [None, 7, {}, {"type": "text", "text": "x"}, MCP, MCP, {"name": 7}]]
     for tools in cases:
         assert asked(tools=tools) == []

@@ -8,6 +8,7 @@ from typing import Any
 from hypothesis import event, given, strategies as st
 from hypothesis.strategies import DrawFn, composite
 
+from tests.measured.speed.work import calls_of
 from tests.messages.bad_requests import BAD_REQUESTS
 from tests.messages.bodies import (
     DOCUMENT,
@@ -16,6 +17,8 @@ from tests.messages.bodies import (
     NEXT,
     assistant,
     call,
+    compaction,
+    found,
     result,
     search,
     system,
@@ -25,7 +28,6 @@ from tests.messages.bodies import (
 )
 from tests.messages.histories import broken_histories, histories
 from tests.messages.test_check import NEARLY
-from tests.speed.work import calls_of
 from toolloop.history import NO_WORDS, NOT_RUN, Change, check, repair
 
 AGAIN = {"again": True}  # the input of a call that the strategy makes a second time
@@ -36,6 +38,7 @@ REPAIRED = {
     "repeated-result",
     "results-first",
     "open-server-call",
+    "orphan-server-result",
     "blank-text",
     "empty-content",
     "empty-error-result",
@@ -107,7 +110,7 @@ def test_every_error_that_is_left_is_listed(messages: list[Any]) -> None:
 
 @given(histories())
 def test_a_valid_history_is_left_alone(messages: list[Any]) -> None:
-    """The very same messages come back, without a change."""
+    """The same messages come back, without a change."""
     repaired = repair(messages)
     assert repaired.changes == ()
     assert [id(message) for message in messages] == [id(message) for message in repaired.messages]
@@ -244,7 +247,7 @@ def test_thinking_at_the_end_of_a_turn_goes() -> None:
 
 
 def test_system_messages_move_behind_the_user_turn() -> None:
-    """Also from between a call and its results; what is no message keeps its place."""
+    """Also from between a call and its results; an item that is not a message keeps its place."""
     brief, short = system(text("Be brief.")), system(text("Be short."))
     messages = [brief, HI, assistant(call()), short, user(result()), None, NEXT, HELLO]
     repaired = repair(messages)
@@ -255,10 +258,17 @@ def test_system_messages_move_behind_the_user_turn() -> None:
     ]
 
 
-def test_empty_messages_go_only_where_their_turn_is_empty() -> None:
-    """An empty message beside a full one of its role is legal."""
+def test_empty_messages_go() -> None:
+    """Also those beside a full one of their role."""
     messages = [HI, user(), HELLO, system(), user(), assistant(), NEXT]
-    assert [HI, user(), HELLO, NEXT] == repair(messages).messages
+    assert repair(messages).messages == [HI, HELLO, NEXT]
+
+
+def test_server_results_without_their_call_go() -> None:
+    """A compaction may be between the two, and results before it do not count."""
+    assert [HI, assistant(text()), NEXT] == repair([HI, assistant(found(), text()), NEXT]).messages
+    for kept in ([HI, assistant(search(), compaction(), found(), text()), NEXT], [assistant(found(), compaction())]):
+        assert kept == repair(kept).messages
 
 
 def test_silent_errors_are_given_words() -> None:

@@ -35,7 +35,7 @@ ROUNDS: list[tuple[str, list[Any], list[int]]] = [
     ("a server call and its open turn", [HI, *IN_FLIGHT, user(result("b"))], [1, 4]),
     ("until a user turn closes it", [HI, *IN_FLIGHT, user(result("b"), text()), HELLO], [1, 4, 1]),
     ("or has closed it", [HI, assistant(search(), text()), NEXT], [1, 1, 1]),
-    ("what is no message and what is before it", [3, None, HI], [2, 1]),
+    ("an item that is not a message, and the items before it", [3, None, HI], [2, 1]),
     ("nothing", [], []),
 ]
 

@@ -10,15 +10,16 @@ import anyio.to_thread
 import pytest
 from opentelemetry import baggage, context, trace as tracing
 
-from tests import inside
-from tests.each import each
-from tests.loop.concurrency import BACKENDS, DEADLINE, either_kind, make, run_async, told, turn
-from tests.loop.support import MODEL, completed
+from tests.kit import inside
+from tests.kit.concurrency import BACKENDS, DEADLINE, either_kind, make, run_async, told, turn
+from tests.kit.each import each
+from tests.kit.support import completed
+from tests.kit.tools import MODEL
 from tests.otel.traced import Traces
 from toolloop import ToolContext, tool
 from toolloop.testing import ScriptedProvider, call, reply
 
-LOG = logging.getLogger("tests.inside")
+LOG = logging.getLogger("tests.kit.inside")
 
 
 def tools_of(traces: Traces, barrier: threading.Barrier) -> list[Any]:
@@ -66,11 +67,11 @@ def test_a_span_that_a_tool_makes_is_inside_the_tools_span(
     kind: str, names: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     """Also for concurrent tools. Their log records have that span, and the context around the loop reaches them."""
-    caplog.set_level(logging.INFO, "tests.inside")
+    caplog.set_level(logging.INFO, "tests.kit.inside")
     where: dict[str, int] = {}
 
     def written(record: logging.LogRecord) -> bool:
-        if record.name == "tests.inside":
+        if record.name == "tests.kit.inside":
             where[record.getMessage()] = tracing.get_current_span().get_span_context().span_id
         return True
 

@@ -12,7 +12,7 @@ from opentelemetry.sdk.trace import SpanProcessor
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter
 from opentelemetry.sdk.trace.sampling import Sampler
 
-from tests.loop.concurrency import (
+from tests.kit.concurrency import (
     DEADLINE,
     Background,
     Gate,
@@ -28,8 +28,9 @@ from tests.loop.concurrency import (
     told,
     turn,
 )
-from tests.loop.loop_trees import join
-from tests.loop.support import MODEL, TOOLS, completed, failed, params, yielded
+from tests.kit.loop_trees import join
+from tests.kit.support import completed, failed, yielded
+from tests.kit.tools import MODEL, TOOLS, params
 from tests.otel.traced import Traces, attributes, status
 from toolloop import Approve, AsyncToolLoopHandle, LoopConfig, MemoryStore, Stop, ToolLoopHandle, tool
 from toolloop.events import LoopFinished
@@ -226,7 +227,7 @@ def test_broken_telemetry_never_harms_the_loop(kind: str) -> None:
 
 
 def test_a_handle_that_only_watches_makes_no_spans() -> None:
-    """It is told of every event of the stored loop."""
+    """It receives every event of the stored loop."""
     driver, watcher = Traces(), Traces()
     store, heard = MemoryStore(), list[Any]()
     script = ScriptedProvider([reply(calls=[call("write", {"path": "a", "text": "b"}, id="t1")]), reply("done")])

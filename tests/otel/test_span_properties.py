@@ -7,9 +7,9 @@ from typing import Any
 from hypothesis import given, settings, strategies as st
 from opentelemetry.sdk.trace import ReadableSpan
 
-from tests.loop.concurrency import make, turn
-from tests.loop.loop_trees import kid
-from tests.loop.support import TOOLS, add
+from tests.kit.concurrency import make, turn
+from tests.kit.loop_trees import kid
+from tests.kit.tools import TOOLS, add
 from tests.otel.traced import Traces
 from toolloop import Completed, Error, Yielded
 from toolloop.errors import ModelError

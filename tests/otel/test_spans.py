@@ -8,11 +8,11 @@ from typing import Any
 
 from opentelemetry.trace import SpanKind
 
-from tests.loop.compaction_stories import Reader, reading
-from tests.loop.concurrency import async_wire, either_kind, make, run_async, sync_wire, turn
-from tests.loop.loop_trees import LoopTree, kid, parallel, task
-from tests.loop.support import MODEL, TOOLS, add, completed, params, yielded
-from tests.loop.talking import either_driver, play
+from tests.engine.compaction_stories import Reader, reading
+from tests.kit.concurrency import async_wire, either_driver, either_kind, make, play, run_async, sync_wire, turn
+from tests.kit.loop_trees import kid, parallel, task, tree_of
+from tests.kit.support import completed, yielded
+from tests.kit.tools import MODEL, TOOLS, add, params
 from tests.otel.traced import Traces, attributes, status
 from toolloop import LoopConfig, ToolLoopHandle
 from toolloop.compaction import Summarize
@@ -144,7 +144,7 @@ def test_a_loop_in_a_call_is_inside_of_its_span(kind: str) -> None:
         "one": [reply(calls=[task("deep", "inner")]), reply("fine")],
         "deep": [reply(calls=[ADD]), reply("it is 3")],
     }
-    loop_tree = LoopTree(kind, said, [kid([inner], observers=[traces.observer])])
+    loop_tree = tree_of(kind, said, [kid([inner], observers=[traces.observer])])
     loop_tree.config = {"observers": [traces.observer]}
     handle = loop_tree.loop()
     yielded(turn(kind, handle)).continue_loop()

@@ -6,9 +6,11 @@ from typing import Any
 
 from opentelemetry import trace as tracing
 
-from tests.loop.streams import read, reading
-from tests.loop.support import MODEL, completed, params, yielded
-from tests.loop.talking import either_driver, play, talking
+from tests.kit.concurrency import either_driver, play
+from tests.kit.streams import read, reading
+from tests.kit.support import completed, yielded
+from tests.kit.tools import MODEL, params
+from tests.kit.world import over_http_of
 from tests.otel.traced import Traces, attributes, status
 from toolloop import AsyncToolLoopHandle
 from toolloop.events import CallFinished, TextDelta
@@ -28,9 +30,9 @@ def test_a_streamed_request_says_when_its_first_piece_came(driver: str) -> None:
         for streams in (True, False):
             traces = Traces()
             script = [reply(LONG, calls=[ADD]), reply("done")]
-            async with talking(driver, script, params(), observers=[traces.observer]) as talk:
+            async with over_http_of(driver, script, params(), observers=[traces.observer]) as talk:
                 for _ in range(2):
-                    turn = (await read(talk.handle))[1] if streams else await talk.next()
+                    turn = (await read(talk.handle))[1] if streams else await talk.anext()
                     if not talk.handle.is_finished:
                         yielded(turn).continue_loop()
             first = attributes(traces.all(CHAT)[0])
@@ -50,7 +52,7 @@ def test_between_two_pieces_the_reader_is_in_its_own_span(driver: str) -> None:
 
     async def story() -> None:
         tracer = traces.tracer()
-        async with talking(driver, [reply(LONG, calls=[ADD])], params(), observers=[traces.observer]) as talk:
+        async with over_http_of(driver, [reply(LONG, calls=[ADD])], params(), observers=[traces.observer]) as talk:
             with tracer.start_as_current_span("reader") as own:
                 async with reading(talk.handle) as reader:
                     for wanted in (TextDelta, TextDelta, CallFinished):
@@ -74,11 +76,11 @@ def test_who_leaves_early_ends_the_span_of_the_request(driver: str) -> None:
 
     async def story() -> None:
         script = [streamed(reply(LONG), hold=4), reply("done")]
-        async with talking(driver, script, params(), observers=[traces.observer]) as talk:
+        async with over_http_of(driver, script, params(), observers=[traces.observer]) as talk:
             async with reading(talk.handle) as reader:
                 await reader.until(TextDelta)
             assert traces.names == [CHAT]
-            completed(await talk.next())
+            completed(await talk.anext())
 
     play(driver, story)
     left, whole = traces.all(CHAT)

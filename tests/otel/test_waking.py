@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tests.loop.concurrency import either_kind, run_async, turn
-from tests.loop.loop_trees import LoopTree, kid, parallel
-from tests.loop.support import MODEL, TOOLS, completed, params, yielded
+from tests.kit.concurrency import either_kind, run_async, turn
+from tests.kit.loop_trees import kid, parallel, tree_of
+from tests.kit.support import completed, yielded
+from tests.kit.tools import MODEL, TOOLS, params
 from tests.otel.traced import Traces, attributes
 from toolloop import Approve, LoopConfig, SqliteStore, ToolLoopHandle
 from toolloop.testing import ScriptedProvider, call, reply
@@ -42,7 +43,7 @@ def test_a_restored_tree_begins_new_spans_for_its_loops(kind: str) -> None:
     """The spans of calls with loops inside keep their names."""
     first, second = Traces(), Traces()
     said = {"go": parallel("one"), "one": [reply(calls=[WRITE]), reply("wrote it")]}
-    loop_tree = LoopTree(kind, said, [kid(TOOLS)])
+    loop_tree = tree_of(kind, said, [kid(TOOLS)])
     loop_tree.config = {"observers": [first.observer]}
     handle = loop_tree.loop()
     yielded(turn(kind, handle))

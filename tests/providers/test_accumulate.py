@@ -45,7 +45,7 @@ def test_a_call_without_arguments_has_an_empty_object() -> None:
         assert message["content"][0]["input"] == {}
 
 
-def test_an_input_that_is_no_object_is_refused() -> None:
+def test_an_input_that_is_not_an_object_is_refused() -> None:
     """A call with such an input cannot run."""
     for text in ('{"a": 1, "b', '{"a": NaN}', "[1]", '"x"', "{}{}", "[" * 100_000):
         with pytest.raises(ProtocolError, match="toolu_1") as failed:
@@ -171,7 +171,7 @@ def test_objects_are_overwritten_count_by_count() -> None:
     }
 
 
-def test_the_breakdown_is_the_last_that_was_told() -> None:
+def test_the_breakdown_is_the_last_one_sent() -> None:
     """Each list is complete; lists are never joined."""
     first, second = [{"type": "compaction", "input_tokens": 9}], [{"type": "message", "input_tokens": 1}]
     assert counted({"iterations": first}, {"iterations": [*first, *second]}) == {"iterations": [*first, *second]}
@@ -182,7 +182,7 @@ TOLD = st.dictionaries(st.sampled_from(NAMES), st.none() | st.integers(0, 9))
 
 
 @given(TOLD, st.lists(TOLD, max_size=4))
-def test_each_count_is_the_last_that_was_told(start: dict[str, Any], deltas: list[dict[str, Any]]) -> None:
+def test_each_count_is_the_last_one_sent(start: dict[str, Any], deltas: list[dict[str, Any]]) -> None:
     """Never a sum, whatever the order."""
     last = {name: [told[name] for told in (start, *deltas) if told.get(name) is not None] for name in NAMES}
     assert Usage.read(counted(start, *deltas)) == Usage(**{name: told[-1] for name, told in last.items() if told})

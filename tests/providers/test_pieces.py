@@ -64,7 +64,7 @@ def test_the_partial_text_is_that_of_the_pieces_so_far(content: list[Any], data:
     assert accumulator.partial_text == "\n".join(told.values())
 
 
-def test_an_input_that_came_whole_is_told_at_the_end_of_its_block() -> None:
+def test_an_input_that_came_whole_is_sent_at_the_end_of_its_block() -> None:
     """At its end it is certain that no delta replaces it."""
     start = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "ü"}}
     replaced = call('{"a":', "1}")
@@ -74,7 +74,7 @@ def test_an_input_that_came_whole_is_told_at_the_end_of_its_block() -> None:
     assert [piece.value for piece in pieces([START, *replaced])] == ['{"a":', "1}"]
 
 
-def test_a_citation_is_told_whole() -> None:
+def test_a_citation_is_sent_whole() -> None:
     """The value is the API's object."""
     citation = {"type": "char_location", "cited_text": "x"}
     events = [START, *block(0, {"type": "text", "text": ""}, {"type": "citations_delta", "citation": citation})]

@@ -6,9 +6,9 @@ from typing import Any
 
 import anthropic
 
-from tests.conformance.traffic import Traffic, with_traffic
 from tests.providers.asking import KEY, ask, request
 from tests.providers.server import Answer, serving
+from tests.recorded.conformance.traffic import Traffic, with_traffic
 from toolloop.providers.sdk_arguments import MOST_UNSTREAMED
 
 _KIND = {"content-type": "text/event-stream; charset=utf-8"}

@@ -83,7 +83,7 @@ def test_who_sets_a_timeout_is_not_streamed_to() -> None:
         assert all("stream" not in json.loads(received.body) for received in server.received)
 
 
-def test_what_is_no_number_of_tokens_is_for_the_api_to_judge() -> None:
+def test_a_wrong_number_of_tokens_is_for_the_api_to_judge() -> None:
     """A strange max_tokens is sent, not guessed about."""
     with serving(message()) as server:
         for tokens in (None, "many", 1e9):

@@ -112,7 +112,7 @@ def test_an_event_too_deep_to_be_read_is_an_error() -> None:
             read(face, server, request())
 
 
-def test_what_came_of_a_reply_that_broke_off_is_told() -> None:
+def test_the_received_part_of_a_broken_reply_is_reported() -> None:
     """The error is retryable and has the text so far."""
     how_cases: list[tuple[dict[str, Any], type[ModelError | ProtocolError]]] = [
         ({"cut": 5}, ModelError),

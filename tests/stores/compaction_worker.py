@@ -94,7 +94,7 @@ class Worker:
         return make
 
     def undisturbed(self) -> list[bytes]:
-        """The requests of a worker that nobody kills."""
+        """The requests of a worker that is not killed."""
         self.bodies.clear()
         self.program(MemoryStore())
         return list(self.bodies)

@@ -8,8 +8,8 @@ from random import Random
 from attrs import evolve
 from hypothesis import strategies as st
 
-from tests.machine import making as m
-from tests.machine.worlds import World
+from tests.kit.machine import making as m
+from tests.kit.machine.worlds import World
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.state import State
 from toolloop.machine.rules.calls import digest_of

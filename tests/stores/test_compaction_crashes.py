@@ -1,4 +1,4 @@
-"""A loop that compacts its history may be killed at any moment: whoever wakes it sends the very same requests."""
+"""A loop that compacts its history may be killed at any moment: each process that wakes it sends the same requests."""
 
 from __future__ import annotations
 

@@ -19,15 +19,16 @@ import pytest
 from attrs import evolve
 from hypothesis import given, strategies as st
 
-from tests.effort import examples
-from tests.postgres import database, in_postgres, needs_postgres
+from tests.kit.effort import examples
+from tests.kit.postgres import database, in_postgres, needs_postgres
 from tests.stores.support import READY, contents, entries
 from tests.stores.worker import Worker
-from toolloop.errors import StoreError
+from toolloop.errors import StaleRevision, StoreError, UnreadableSnapshot
 from toolloop.stores import Head, PendingCall, SqliteStore, Store
 
 ROOT = Path(__file__).parents[2]
 BEFORE = "87e0fbe"  # the last commit whose rows have no `named`
+WITHOUT_DIGESTS = "97397d3"  # the last commit whose revisions are numbers
 CALL = PendingCall(("c1",), ("pay",), "approval", ("approve",), "12ab", named={"edited": "judged"})
 WAITING = Head("needs_decision", pending=(CALL,), attempts=0, notified={})
 STRIPPED = evolve(WAITING, pending=(evolve(CALL, named={}),))
@@ -62,11 +63,16 @@ def store_in(where: Path | str) -> Any:
 
 
 def make_old(where: Path | str) -> None:
-    """Turn a store into one of the version before, which lacks the last columns and their indexes."""
+    """Turn a store into one of the version before, which lacks the last columns, their indexes, and checkpoints."""
     room, last = ("", "loops_unnotified") if isinstance(where, Path) else ("toolloop.", "loops_waiting")
     run_sql(where, *(f"DROP INDEX {room}{name}" for name in ("loops_by_due", last)))
     lacking = ("named", "notified_rev", "progress_token", "progress")
     run_sql(where, *(f"ALTER TABLE {loops_in(where)} DROP COLUMN {name}" for name in lacking))
+    run_sql(where, f"DROP TABLE {room}checkpoints")
+    if isinstance(where, Path):
+        run_sql(where, "DROP TRIGGER loops_without_checkpoints")
+    else:
+        run_sql(where, *(f"ALTER TABLE toolloop.{table} DROP COLUMN chain" for table in ("loops", "events")))
 
 
 each_kind = pytest.mark.parametrize("kind", ["sqlite", in_postgres])
@@ -209,12 +215,13 @@ def test_a_file_of_an_earlier_version_is_read_without_write_permission(open_fold
             assert worker.ask("store.head('loop').pending[0].named") == "{}"
             assert worker.ask("store.load('loop').rev") == "1"
             assert worker.ask("store.progress('loop')") == "None"
+            assert worker.ask("store.checkpoint('loop', meaning=1)") == "None"
         assert {file: file.read_bytes() for file in open_folder.iterdir() if file in before} == before
 
 
 @needs_postgres
-def test_a_role_that_may_not_add_the_column_is_told_who_can() -> None:
-    """Then `toolloop migrate` with the owner's role adds it, and the role's rights cover it."""
+def test_a_role_that_may_not_add_the_column_learns_who_can() -> None:
+    """Then `toolloop migrate` with the owner's role adds it. The role's rights cover columns, and not a new table."""
     from toolloop.stores import PostgresStore  # noqa: PLC0415 - likewise
 
     url, name = database(), "dml_on_old_tables"
@@ -238,6 +245,8 @@ def test_a_role_that_may_not_add_the_column_is_told_who_can() -> None:
             assert used.head("loop").head == STRIPPED
             assert used.append("loop", [], expected_rev=1, head=WAITING) == 1
             assert used.head("loop").head == WAITING
+            with pytest.raises(StoreError, match="this role lacks a privilege"):
+                used.checkpoint("loop", meaning=1)
     run_sql(url, "DROP SCHEMA toolloop CASCADE", f"DROP ROLE {name}")
 
 
@@ -247,10 +256,14 @@ def test_a_role_that_may_not_add_the_column_is_told_who_can() -> None:
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder with the code of the version before."""
-    found = subprocess.run(["git", "archive", BEFORE, "src"], cwd=ROOT, capture_output=True, check=False)
+    return extract(BEFORE, tmp_path_factory.mktemp("before"))
+
+
+def extract(commit: str, folder: Path) -> Path:
+    """Extract the code of a commit, and return its folder."""
+    found = subprocess.run(["git", "archive", commit, "src"], cwd=ROOT, capture_output=True, check=False)
     if found.returncode:
         pytest.skip("this is not a clone with the history of the version before")
-    folder = tmp_path_factory.mktemp("before")
     with tarfile.open(fileobj=BytesIO(found.stdout)) as archive:
         archive.extractall(folder, filter="data")
     return folder / "src"
@@ -306,3 +319,96 @@ def test_processes_of_both_versions_share_a_store(kind: str, tmp_path: Path, sou
             "UnreadableSnapshot"
         ] * 2
         assert [row[1] for row in old("old_rows()")] == ["ended", "needs_decision", "ended", "ended"]
+
+
+# --- before revisions had digests -------------------------------------------------------------------------------------
+
+
+@needs_postgres
+def test_appends_without_a_chain_are_chained_when_they_are_read() -> None:
+    """As an earlier version makes them: this one goes on behind them, and still tells two histories apart."""
+    from toolloop.stores import PostgresStore  # noqa: PLC0415 - likewise
+
+    url = database()
+    with PostgresStore(url) as store:
+        known = store.append("loop", entries("b"), expected_rev=store.create("loop", entries("a"), head=READY))
+
+        def append_without_chain(name: str, seq: int) -> None:
+            body = entries(name)[0].body
+            digest = f"sha256(convert_to(concat_ws(E'\\n', 'loop', {seq}, '{name}', '{body}'), 'UTF8'))"
+            run_sql(
+                url,
+                f"UPDATE toolloop.loops SET rev = {seq}",
+                "INSERT INTO toolloop.events (number, seq, id, digest, body) "
+                f"SELECT number, {seq}, '{name}', {digest}, '{body}' FROM toolloop.loops",
+            )
+
+        for seq, name in enumerate("cd", 3):
+            append_without_chain(name, seq)
+        rev = store.load("loop").rev
+        assert [each.id for each in store.load("loop", after=known).entries] == ["c", "d"]
+        assert store.head("loop").rev == rev == store.load("loop", after=rev).rev
+        assert store.list()[0].rev.digest is None  # type: ignore[attr-defined]  # a revision
+        assert store.acquire("loop", "me", until=1.0).rev == rev
+        run_sql(url, "DELETE FROM toolloop.events WHERE seq = 4")
+        append_without_chain("e", 4)
+        with pytest.raises(StaleRevision):
+            store.append("loop", entries("f"), expected_rev=rev)
+        with pytest.raises(StaleRevision, match="does not contain revision"):
+            store.load("loop", after=rev)
+        last = store.append("loop", entries("f"), expected_rev=store.head("loop").rev)
+        assert store.load("loop").rev == store.list()[0].rev == last
+        assert [each.id for each in store.load("loop", after=3).entries] == ["e", "f"]
+
+
+@needs_postgres
+def test_a_lost_end_of_a_journal_is_noticed_in_postgres() -> None:
+    """Though the number of the revision fits, as in the store in a file; and so is a chain of another event."""
+    from toolloop.stores import PostgresStore  # noqa: PLC0415 - likewise
+
+    url = database()
+    with PostgresStore(url) as store:
+        store.create("loop", entries(*"abc"), head=READY)
+        run_sql(url, "CREATE TABLE kept AS SELECT * FROM toolloop.events")
+        for harm in (
+            "DELETE FROM toolloop.events WHERE seq = 3; UPDATE toolloop.loops SET rev = 2",
+            "UPDATE toolloop.events SET chain = sha256('x') WHERE seq = 2",
+            "UPDATE toolloop.loops SET chain = '3-0011223344556677'",
+        ):
+            run_sql(url, harm)
+            for after in (0, 1):
+                with pytest.raises(UnreadableSnapshot, match=r"event \d of loop 'loop' is not the one"):
+                    store.load("loop", after=after)
+            run_sql(
+                url,
+                "DELETE FROM toolloop.events; INSERT INTO toolloop.events SELECT * FROM kept; UPDATE toolloop.loops "
+                "SET rev = 3, chain = '3-' || encode((SELECT chain FROM kept WHERE seq = 3), 'hex')",
+            )
+        assert store.load("loop").rev == 3
+
+
+@pytest.fixture(scope="module")
+def source_without_digests(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder with the code of the version before revisions had digests."""
+    return extract(WITHOUT_DIGESTS, tmp_path_factory.mktemp("without-digests"))
+
+
+@pytest.mark.deep
+@each_kind
+def test_a_process_without_digests_goes_on_beside_one_with(
+    kind: str, tmp_path: Path, source_without_digests: Path
+) -> None:
+    """They drive and decide one loop by turns, each from what the other has stored."""
+    where = place(kind, tmp_path)
+    with process(source_without_digests, where) as old, process(ROOT / "src", where) as new:
+        for first, second, loop_id in ((old, new, "one"), (new, old, "two")):
+            assert first(f"drive('{loop_id}', None)") == "decision_required"
+            second(f"decide('{loop_id}', 'ana')")
+            assert first(f"say('{loop_id}', 'hurry')")
+            assert second(f"drive('{loop_id}', None)") == "end"
+            assert first(f"say('{loop_id}', 'thanks')")
+            assert second(f"drive('{loop_id}', None)") == "end"
+    with store_in(where) as store:
+        for loop_id in ("one", "two"):
+            rev = store.load(loop_id).rev
+            assert store.head(loop_id).rev == store.load(loop_id, after=rev).rev == rev

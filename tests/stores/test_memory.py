@@ -9,7 +9,7 @@ from types import FrameType
 
 import pytest
 
-from tests.loop.support import params
+from tests.kit.tools import params
 from tests.stores.support import READY, contents, entries
 from toolloop import Completed, Stop, ToolLoopHandle
 from toolloop.errors import StoreError
@@ -57,7 +57,7 @@ def on_alarm() -> Iterator[None]:
 
 @pytest.mark.usefixtures("on_alarm")
 @pytest.mark.parametrize("number", [1, 2])  # to take the lease, and to store the request
-def test_a_signal_handler_in_the_middle_of_a_transaction_is_told(number: int) -> None:
+def test_a_signal_handler_in_the_middle_of_a_transaction_gets_an_error(number: int) -> None:
     """It may say something to the handle, which counts afterwards. To use the store itself raises, and never hangs."""
     store, provider = MemoryStore(), ScriptedProvider([reply(calls=[("look", {})])])
     handle = ToolLoopHandle(provider, params=params(), store=store, loop_id="loop")

@@ -47,7 +47,7 @@ def test_a_process_is_alive_while_it_runs() -> None:
 
 @LINUX
 def test_a_process_that_ended_is_gone_before_its_parent_looks() -> None:
-    """Nobody has to clear it away first: its number is still taken, and it runs no more."""
+    """No process has to clear it away first: its number is still taken, and it runs no more."""
     with another() as (process, name):
         process.kill()
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import subprocess
 import sys
+from collections.abc import Callable
 
 from toolloop.stores import MemoryStore, SqliteStore, Store
 
@@ -13,10 +14,15 @@ STORES: tuple[type[Store], ...] = (MemoryStore, SqliteStore)  # mypy says, too, 
 
 
 def test_a_store_takes_what_the_protocol_says() -> None:
-    """Names, order, kinds and defaults of the arguments are the same."""
+    """Names, order, kinds and defaults of the arguments are the same. mypy says that their types fit."""
     for kind in STORES:
         for method in METHODS:
-            assert inspect.signature(getattr(kind, method)) == inspect.signature(getattr(Store, method))
+            assert arguments_of(getattr(kind, method)) == arguments_of(getattr(Store, method))
+
+
+def arguments_of(method: Callable[..., object]) -> list[inspect.Parameter]:
+    parameters = inspect.signature(method).parameters.values()
+    return [parameter.replace(annotation=inspect.Parameter.empty) for parameter in parameters]
 
 
 def test_importing_the_stores_loads_no_database() -> None:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.postgres import database, in_postgres
-from tests.processes.programs import store_of
+from tests.kit.postgres import database, in_postgres
+from tests.promises.processes.programs import store_of
 from tests.stores.support import READY, entries
 from tests.stores.worker import PATIENCE, Worker
 from toolloop.stores import Head, SqliteStore
@@ -71,7 +71,7 @@ def test_another_process_is_noticed(path: Path, store: SqliteStore) -> None:
             "store.append('other', [Entry('b', '')], expected_rev=0)",
             "store.append('other', [], expected_rev=1, head=Head('ended'))",
             "store.acquire('other', 'me', until=3.0)",
-            "store.append('other', [Entry('c', '')], expected_rev=1, lease=store.lease('other'))",
+            "store.append('other', [Entry('c', '')], expected_rev=1, lease=store.head('other').lease)",
             "store.delete('other')",
         ):
             other.ask(line)
@@ -83,7 +83,7 @@ def test_another_process_is_noticed(path: Path, store: SqliteStore) -> None:
 
 
 def test_own_writes_are_noticed_but_for_the_steps_of_a_driver(store: SqliteStore) -> None:
-    """Whoever watches may be another part of the same program; but a driver need not hear what it does itself."""
+    """Another part of the same program may watch; but a driver does not need its own changes."""
     changes = Changes()
     with store.watch(changes):
         changes.settle()
@@ -97,7 +97,7 @@ def test_own_writes_are_noticed_but_for_the_steps_of_a_driver(store: SqliteStore
 
 
 def test_looking_reads_no_row_and_holds_no_transaction(path: Path, store: SqliteStore) -> None:
-    """It asks for one number, so a checkpoint by somebody else gets through."""
+    """It asks for one number, so a checkpoint by another process gets through."""
     changes, said = Changes(), list[str]()
     with store.watch(changes), SqliteStore(path) as other:
         changes.settle()
@@ -128,7 +128,7 @@ def test_one_thread_looks_for_all_who_watch(store: SqliteStore) -> None:
 
 
 def test_a_closed_store_is_opened_again(store: SqliteStore) -> None:
-    """A connection that was opened anew counts as a change, because it cannot tell what changed before."""
+    """A connection that was opened again counts as a change, because it cannot tell what changed before."""
     changes = Changes()
     with store.watch(changes):
         changes.settle()
@@ -139,7 +139,7 @@ def test_a_closed_store_is_opened_again(store: SqliteStore) -> None:
 
 
 def test_a_file_that_comes_late_or_is_replaced_is_noticed(path: Path) -> None:
-    """So is one that is gone: those who are told look, and get the error. The watch creates no file."""
+    """So is one that is gone: the watchers look, and get the error. The watch creates no file."""
     changes = Changes()
     with SqliteStore(path) as early, early.watch(changes):
         assert changes.stay_away()
@@ -158,8 +158,8 @@ def test_a_file_that_comes_late_or_is_replaced_is_noticed(path: Path) -> None:
         assert path.stat().st_size == 0
 
 
-def test_a_store_that_nobody_has_any_more_closes_its_file(path: Path) -> None:
-    """Without the garbage collector, as soon as nobody looks any more."""
+def test_a_store_without_references_closes_its_file(path: Path) -> None:
+    """Without the garbage collector, as soon as no reader looks any more."""
     store, changes, before = SqliteStore(path), Changes(), set(own_threads())
     with store.watch(changes):
         store.create("loop", [], head=READY)
@@ -211,8 +211,8 @@ def test_a_fork_ends_no_watch_and_the_child_has_its_own(path: Path, store: Sqlit
 
 
 @pytest.mark.parametrize("kind", ["sqlite", in_postgres])
-def test_a_driver_is_told_of_what_others_say_while_it_runs(kind: str, path: Path) -> None:
-    """An append without a lease is somebody else's: a decision, a message, a stop. Its own steps need no word."""
+def test_a_driver_is_notified_of_commands_of_others_while_it_runs(kind: str, path: Path) -> None:
+    """An append without a lease is of another process: a decision, a message, a stop. Its own steps need no notice."""
     where, changes = str(path) if kind == "sqlite" else database(), Changes()
     with store_of(where) as store, store_of(where) as other:
         store.create("loop", entries("a"), head=READY)

@@ -30,7 +30,7 @@ STORE = open_store(sys.argv[1])
 
 @tool(needs_approval=True)
 def pay(to: str) -> str:
-    """Pay somebody."""
+    """Pay a person."""
     return f"paid {to}"
 
 

@@ -18,13 +18,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
-from toolloop.stores import Entry, Head, Lease, SqliteStore
+from toolloop.stores import Entry, Head, Lease, Revision, SqliteStore
 
 PATIENCE = 240.0  # seconds; it is never reached but where something hangs: a disk may take a second for each write
 
 
 class Worker:
-    """A process that does what it is told."""
+    """A process that carries out commands."""
 
     def __init__(self, path: Path, *flags: str, busy_timeout: float = 30.0) -> None:
         self._process = subprocess.Popen(
@@ -108,7 +108,9 @@ def main(path: str, wait: str, *flags: str) -> None:
         os.setuid(65534)
     print("ready", flush=True)  # noqa: T201 - a program that tells
     for line in sys.stdin:
-        print(repr(_outcome(line, known)), flush=True)  # noqa: T201 - likewise
+        outcome = _outcome(line, known)
+        outcome = int(outcome) if isinstance(outcome, Revision) else outcome  # a revision without its digest
+        print(repr(outcome), flush=True)  # noqa: T201 - likewise
 
 
 def _outcome(line: str, known: dict[str, Any]) -> object:

@@ -94,7 +94,7 @@ class Bank:
         return reply(calls=[call(name, inputs[name], id=name) for name in self.names])
 
     def decide(self, turn: Yielded) -> None:
-        """The caller: it approves, and looks into the letter box where nobody knows."""
+        """The caller: it approves, and looks into the letter box where the end is unknown."""
         for each in turn.pending:
             if each.why == "uncertain":
                 self.unknown += 1
@@ -128,7 +128,7 @@ class Bank:
         return make
 
     def check(self, _store: Any) -> None:
-        """What may not happen, whoever dies when."""
+        """What may not happen, whichever process dies at whatever moment."""
         assert self.runs["post"] <= 1, "two letters were posted"
         assert len(self.charged) <= 1, f"the card was charged {len(self.charged)} times"
         if "charge" in self.names or "careless" in self.names:
@@ -177,14 +177,14 @@ def test_the_one_that_wakes_the_loop_may_die_too() -> None:
 
 
 def test_calls_side_by_side_survive_it() -> None:
-    """Whatever their threads still do is nobody's any more."""
+    """What their threads still do is ignored."""
     bank = Bank(["look", "charge", "post"], side_by_side=3)
     report = crash_everywhere(bank.program, bank.anew(), check=bank.check)
     assert report.waiting == ()
 
 
-def test_a_wait_that_the_program_does_not_end_is_told() -> None:
-    """Nobody says how the letter ended: the loop waits, and that is true, not broken."""
+def test_a_wait_that_the_program_does_not_end_is_reported() -> None:
+    """The end of the letter is not reported: the loop waits, and that is true, not broken."""
     bank = Bank(["post"])
 
     def program(store: Store) -> None:
@@ -277,7 +277,7 @@ def test_a_program_that_does_not_get_on_is_found() -> None:
 
 
 def test_nothing_that_a_dead_process_does_reaches_the_store() -> None:
-    """Its calls raise, and its threads are told; what it would give back it has lost already."""
+    """Its calls raise, and its threads are notified; what it would give back it has lost already."""
     store, history = MemoryStore(), CrashHistory()
     mortal = CrashingStore(store, history, crash_at=4)
     mortal.create("a", [Entry("1", "{}")], head=Head("x"))
@@ -289,7 +289,7 @@ def test_nothing_that_a_dead_process_does_reaches_the_store() -> None:
         lambda: mortal.create("b", [Entry("1", "{}")], head=Head("x")),
         lambda: mortal.load("a"),
         mortal.list,
-        lambda: mortal.lease("a"),
+        lambda: mortal.head("a").lease,
         lambda: mortal.acquire("a", "me", until=1.0),
         lambda: mortal.delete("a"),
     ]
@@ -312,7 +312,7 @@ def test_nothing_that_a_dead_process_does_reaches_the_store() -> None:
     thread.join()
     assert [type(error) for error in told] == [StoreError]
     assert store.load("a").rev == 1
-    assert store.lease("a") == lease
+    assert store.head("a").lease == lease
 
 
 def test_the_lease_of_a_dead_process_is_free_and_that_of_a_living_one_is_not() -> None:

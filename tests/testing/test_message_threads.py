@@ -14,8 +14,8 @@ from anthropic.types import (
     ThreadUnsupportedRequestError,
 )
 
-from tests.each import each
-from tests.loop.concurrency import Background, awaited
+from tests.kit.concurrency import Background, awaited
+from tests.kit.each import each
 from tests.testing.asking import Said, ask
 from toolloop.testing import FakeMessagesAPI, delayed, reply
 
@@ -157,7 +157,7 @@ MALFORMED: dict[str, Any] = {
 
 @each("case", MALFORMED)
 def test_a_malformed_thread_is_refused_as_any_other_parameter(case: str) -> None:
-    """It is no thread that could be found or not."""
+    """It is not a thread that could be found or not."""
     body = {**asked(), "thread": MALFORMED[case]}
     del body["betas"]
     with FakeMessagesAPI([]) as api:

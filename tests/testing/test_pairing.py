@@ -80,7 +80,7 @@ CORPUS = {
 
 
 def test_both_readings_agree_on_the_corpus() -> None:
-    """`check` only warns where nobody knows what the API does."""
+    """`check` only warns where it is unknown what the API does."""
     for name, body in CORPUS.items():
         messages: Any = body.get("messages")
         if SHAPE.isdisjoint(problem.rule for problem in check(messages)):

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from scripts.typecheck import ROOT, parts
-from tests.layout.test_imports import loaded_by
+from tests.docs.layout.test_imports import loaded_by
 
 PAGE = ROOT / "docs" / "howto" / "testing.md"
 

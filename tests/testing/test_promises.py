@@ -7,12 +7,12 @@ import random
 from attrs import evolve
 from hypothesis import given, strategies as st
 
-from tests.machine.worlds import World
+from tests.kit.machine.worlds import World
+from tests.recorded.edited_stories import EDITED
+from tests.recorded.nested_stories import NESTED
 from tests.stores import journals as j
-from tests.stores.edited_stories import EDITED
-from tests.stores.nested_stories import NESTED
-from toolloop.machine import Ended, Event, Opened, Started, TurnEnded, Woken, begin
-from toolloop.machine.values.calls import Result
+from toolloop.machine import Decided, Ended, Event, Judged, Opened, Restored, Started, TurnEnded, Woken, begin
+from toolloop.machine.values.calls import DecisionRecord, Result
 from toolloop.testing.promises import _unanswered, check_promises
 
 EVENTS = j.good_journal()
@@ -49,7 +49,7 @@ def test_stories_of_trees_and_edits_are_good() -> None:
 
 @given(seed=st.integers(0, 2**32), nested=st.booleans())
 def test_the_machine_keeps_the_promises(seed: int, nested: bool) -> None:
-    """Journals of random lives; their drivers invent ends and digests, and ask nobody."""
+    """Journals of random lives; their drivers invent ends and digests, and ask for no approval."""
     world = World(random.Random(seed), nested=nested).live(60)
     invented = ("ended without a start", "without the approval", "another name or input")
     assert [each for each in broken(world.journal) if not any(words in each for words in invented)] == []
@@ -77,6 +77,24 @@ def test_a_repeatable_call_may_start_again() -> None:
     assert broken([*EVENTS[: started + 1], Woken(driver="another"), Started("looked")]) == ()
 
 
+def test_a_denied_call_may_be_uncertain_after_a_restore() -> None:
+    """A driver had started it on the other branch. It starts again only if a person allows that."""
+    at = j.find(EVENTS, Ended, "looked")
+    uncertain = [*EVENTS[: at + 1], Restored(runs=(("denied", 1, 1),))]
+    assert broken(uncertain) == ()
+    assert "'denied' (write) was started a second time" in broken([*uncertain, Started("denied")])[0]
+    rerun = Decided((("denied", DecisionRecord("rerun", by="ana")),))
+    assert not any("denied" in each for each in broken([*uncertain, rerun, Started("denied")]))
+
+
+def test_a_restore_may_name_a_run_that_the_journal_never_proposed() -> None:
+    """Then the call starts as any other."""
+    at = j.find(EVENTS, Judged)
+    for iteration in (1, 2):
+        found = broken([*EVENTS[:at], Restored(runs=(("other", iteration, 1),)), *EVENTS[at:]])
+        assert not any("second time" in each for each in found)
+
+
 def test_another_input_than_was_decided_is_found() -> None:
     """The digests differ."""
     at = j.find(EVENTS, Started, "edited")
@@ -87,7 +105,7 @@ def test_another_input_than_was_decided_is_found() -> None:
 
 
 def test_an_end_without_a_start_is_found() -> None:
-    """Of a call that nobody started, though the machine takes the end as a late one."""
+    """Of a call that was never started, though the machine takes the end as a late one."""
     end = Ended("ghost", Result('"x"'), iteration=1, attempt=1)
     assert "the call 'ghost' ended without a start" in broken(inserted(end, j.find(EVENTS, TurnEnded)))[0]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from tests.conformance.traffic import Traffic, with_traffic
+from tests.recorded.conformance.traffic import Traffic, with_traffic
 from tests.testing.asking import ask, judged
 from toolloop.testing import FakeMessagesAPI, verbatim
 

@@ -9,7 +9,21 @@ from typing import Any
 from hypothesis import given, strategies as st
 
 from tests.messages.bad_requests import BAD_REQUESTS, GOOD_REQUESTS
-from tests.messages.bodies import HI, OPUS, SONNET_4_5, TOOL, assistant, bare, body, call, found, result, system, user
+from tests.messages.bodies import (
+    HI,
+    OPUS,
+    SONNET_4_5,
+    TOOL,
+    assistant,
+    bare,
+    body,
+    call,
+    found,
+    result,
+    search,
+    system,
+    user,
+)
 from tests.testing.asking import Said, judged
 from toolloop.testing.api.api_refusals import RequestContext
 from toolloop.testing.api.rules import find_broken_rule
@@ -48,7 +62,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("deferred tools only", body(HI, tools=[DEFERRED]), "All tools cannot be deferred"),
     ("a container without code", body(HI, tools=[TOOL], container="c"), "when using the code execution tool"),
     ("calls without tools", bare(HI, assistant(call()), user(result())), "messages.1.content.0"),
-    ("a server result at the end", body(HI, assistant(found())), "end in an assistant message"),
+    ("a server result at the end", body(HI, assistant(search(), found())), "end in an assistant message"),
 ]
 
 

@@ -68,7 +68,7 @@ def test_a_function_answers_from_the_request() -> None:
         assert api.requests[0].path == "/v1/messages?beta=true"
 
 
-def test_every_request_is_recorded_as_it_came() -> None:
+def test_every_request_is_recorded_unchanged() -> None:
     with FakeMessagesAPI([reply("hi"), fault(529)]) as api:
         client = api.client()
         client.messages.create(**ASK, extra_headers={"x-mine": "7"})
@@ -124,7 +124,7 @@ def test_a_client_with_retries_gets_through_with_the_same_body() -> None:
             assert [request.headers["x-stainless-retry-count"] for request in api.requests] == ["0", "1", "2"]
 
 
-def test_a_dropped_connection_is_no_answer_at_all() -> None:
+def test_a_dropped_connection_is_not_an_answer() -> None:
     with FakeMessagesAPI([dropped(), reply("back again")]) as api:
         client = api.client()
         with pytest.raises(anthropic.APIConnectionError):
@@ -146,7 +146,7 @@ def test_a_delayed_answer_waits_for_its_release() -> None:
         assert waiting.result(30).content[0].to_dict()["text"] == "late"
 
 
-def test_a_web_page_is_a_200_that_is_no_json() -> None:
+def test_a_web_page_is_a_200_that_is_not_json() -> None:
     with FakeMessagesAPI([html()]) as api:
         raw = api.client().messages.with_raw_response.create(**ASK)
         assert raw.status_code == 200

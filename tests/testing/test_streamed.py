@@ -138,7 +138,7 @@ def test_noise_is_passed_over_by_a_client() -> None:
     assert collected(streamed(REPLY, noise=True)) == collected(REPLY)
 
 
-def test_lines_end_as_told() -> None:
+def test_lines_end_as_configured() -> None:
     for newline in ("\r\n", "\r"):
         for options in ({}, {"noise": True}, {"end": 4, "fault": fault(500)}):
             plain = seen(streamed(REPLY, **options)).body

@@ -160,9 +160,14 @@ def ready(content: Any, **more: Any) -> dict[str, Any]:
 
 
 def test_a_ready_result_of_the_call_stands_for_the_result() -> None:
-    """The other blocks go inside the result."""
+    """The other blocks follow it, as they were given; nothing follows the result of a call made by code."""
     assert sent(RawOutputs([ready("a")])) == text("a")
-    assert sent(RawOutputs([ready([*text("a"), IMAGE]), *text("b")])) == [*text("a"), IMAGE, *text("b")]
+    given = [*text("b"), ready([*text("a"), IMAGE]), IMAGE, "c", JsonResponse({"d": 1}), *text(" ")]
+    assert answer_and_after(RawOutputs(given)) == (
+        ready([*text("a"), IMAGE]),
+        [*text("b"), IMAGE, *text("c"), *text('{"d":1}')],
+    )
+    assert sent(RawOutputs([ready("a"), *text("b")]), asked=BY_CODE) == [*text("a"), *text("b")]
     assert error(RawOutputs([ready("no", is_error=True)])) == "no"
     assert "the content of an error must not be empty" in error(RawOutputs([ready([], is_error=True)]))
     assert "a tool_result of a call other than toolu_1" in error(RawOutputs([ready("a", tool_use_id="toolu_2")]))

@@ -51,7 +51,7 @@ class Node:
 
     Attributes:
         name: what it is called
-        nobody: not a field
+        absent: not a field
     """
 
     name: str
@@ -213,7 +213,7 @@ def test_a_parameter_whose_name_the_api_refuses_is_named() -> None:
     assert taking(within).definition()
 
 
-def test_a_name_that_nobody_defines_is_refused_when_the_schema_is_used() -> None:
+def test_an_undefined_name_is_refused_when_the_schema_is_used() -> None:
     @tool
     def lost(thing: Nowhere) -> None:  # type: ignore[name-defined]  # noqa: F821 - that is the point
         ...

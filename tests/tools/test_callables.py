@@ -189,7 +189,7 @@ class Context(ToolContext):
     """Not the one that is given."""
 
 
-def test_what_is_no_context_is_not_given_one() -> None:
+def test_a_parameter_that_is_not_a_context_does_not_get_one() -> None:
     cases: list[Any] = [list[ToolContext], dict[str, ToolContext], Context, Context | None]
     for annotation in cases:
 

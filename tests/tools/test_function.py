@@ -170,7 +170,7 @@ def test_a_name_that_the_api_refuses_is_refused_at_decoration() -> None:
             tool(lambda: None, name=name or " ")
 
 
-def test_a_tool_without_a_description_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_tool_without_a_description_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
     """In the log, not as a warning that `-W error` would raise; a description of either kind is enough."""
 
     @tool

@@ -9,8 +9,8 @@ import anyio
 import pytest
 from mcp import Client
 
-from tests.loop.concurrency import async_loop, async_wire, on_both_backends, run_async
-from tests.loop.support import completed, results_in, yielded
+from tests.kit.concurrency import async_loop, async_wire, on_both_backends, run_async
+from tests.kit.support import completed, results_in, yielded
 from tests.tools.mcp_support import Server
 from toolloop import Texts, ToolError
 from toolloop.events import CallProgress
@@ -79,7 +79,7 @@ def test_a_call_that_takes_too_long_is_cancelled(backend: str, server: Server) -
 
 
 @on_both_backends
-def test_the_server_is_told_when_a_turn_is_cancelled(backend: str, server: Server) -> None:
+def test_the_server_is_notified_when_a_turn_is_cancelled(backend: str, server: Server) -> None:
     """`ended` waits until the server saw the cancellation."""
 
     async def main() -> None:

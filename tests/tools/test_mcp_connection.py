@@ -15,8 +15,9 @@ import pytest
 from attrs import define, field
 from mcp import Client, StdioServerParameters, stdio_client
 
-from tests.loop.concurrency import Background, awaited
-from tests.loop.support import results_in, scene
+from tests.kit.concurrency import Background, awaited
+from tests.kit.support import results_in
+from tests.kit.world import over_http
 from tests.tools.mcp_support import Server
 from toolloop import Texts, ToolContext, ToolError
 from toolloop.errors import BadTool
@@ -54,7 +55,7 @@ class Watched:
 def test_a_server_that_dies_is_an_error_result_and_so_is_each_later_call(server: Server) -> None:
     """Nothing hangs, and the loop continues."""
     script = [reply(calls=[("die", {})]), reply(calls=[("die", {})]), reply("what a pity")]
-    with open_mcp(server.program("die")) as tools, scene(script, tools=tools) as story:
+    with open_mcp(server.program("die")) as tools, over_http(script, tools=tools) as story:
         for _ in range(2):
             story.turn().continue_loop()
         assert story.done().text == "what a pity"
@@ -73,7 +74,7 @@ def test_a_call_that_takes_too_long_is_left_behind(server: Server) -> None:
     with (
         server.opened("hang", timeout=0.05) as slow,
         server.opened("echo") as quick,
-        scene(script, tools=[*slow, *quick]) as story,
+        over_http(script, tools=[*slow, *quick]) as story,
     ):
         for _ in range(2):
             story.turn().continue_loop()
@@ -104,7 +105,7 @@ def test_ctrl_c_cancels_the_call_at_the_server(server: Server) -> None:
 
     with (
         open_mcp(server.program("hang", "ended")) as (hang, ended),
-        scene([reply(calls=[("hang", {})])], tools=[hang], observers=[interrupt]) as story,
+        over_http([reply(calls=[("hang", {})])], tools=[hang], observers=[interrupt]) as story,
     ):
         with pytest.raises(KeyboardInterrupt):
             story.handle.next_turn()

@@ -62,7 +62,7 @@ class WithCall:
         return {}
 
 
-def test_what_is_no_tool_is_refused_with_the_remedy() -> None:
+def test_a_value_that_is_not_a_tool_is_refused_with_the_remedy() -> None:
     cases: list[tuple[Any, str]] = [
         (plain_function, r"Decorate it with @tool, or pass tool\(plain_function\)"),
         (3, "int is not a tool. Pass a function made with @tool"),

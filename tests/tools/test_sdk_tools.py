@@ -85,7 +85,7 @@ def test_an_async_one_gives_an_awaitable() -> None:
     assert as_tool(wait).is_async
 
 
-def test_invalid_input_is_told_field_by_field_and_the_function_does_not_run() -> None:
+def test_invalid_input_is_reported_field_by_field_and_the_function_does_not_run() -> None:
     cases: list[tuple[Any, Any, str]] = [
         (place, {"point": {"x": "q"}}, 'point.x: Input should be a valid integer, got "q"'),
         (place, {}, "point: Missing required keyword only argument"),

@@ -1,4 +1,4 @@
-"""What the processes of these tests do: they work on the loops of a store. The loops are those of `tests.processes`."""
+"""What the processes of these tests do: they work on the loops of a store. Their loops: `tests.promises.processes`."""
 
 from __future__ import annotations
 
@@ -7,18 +7,19 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import anyio
 
-from tests.processes.fork_server import Line, serve
-from tests.processes.programs import TOOLS, Worker as Part, model, store_of, warm_up
-from toolloop import AsyncWorker, LoopContext, ToolContext, Worker, tool
+from tests.kit.fork_server import Line, serve
+from tests.promises.processes.programs import TOOLS, Worker as Part, model, store_of, warm_up
+from toolloop import AsyncWorker, LoopConfig, LoopContext, ToolContext, Worker, tool
 from toolloop._journal import lease
 from toolloop._worker import asynchronous, desk, sync
 from toolloop.inbox import InboxCall
 from toolloop.machine.values.jsontext import JSON
+from toolloop.prices import Price
 from toolloop.stores.watchers import Watchers
 from toolloop.testing import AsyncScriptedProvider, ScriptedProvider, call, reply
 
@@ -51,21 +52,47 @@ class Ends(logging.Handler):
 
 
 def work(
-    line: Line, *, path: str, witness: str, kind: str = "sync", hold: dict[str, Any] | None = None, tells: bool = False
+    line: Line,
+    *,
+    path: str,
+    witness: str,
+    kind: str = "sync",
+    hold: dict[str, Any] | None = None,
+    tells: bool = False,
+    agent: str | None = None,
+    remind_after: Sequence[float] = (),
+    price: float | None = None,
 ) -> str:
-    """Work until a signal arrives, and say so. `tells`: of what it notifies, it tells the test, too."""
+    """Work until a signal arrives, and report that.
+
+    Args:
+        line: the line to the test.
+        path: the store.
+        witness: the file of the witness.
+        kind: `sync`, or the event loop.
+        hold: where to stand still.
+        tells: whether it also reports its notifications to the test.
+        remind_after: after how many seconds it reminds of a call.
+        price: of a million tokens, in dollars.
+        agent: the kind of loops that it takes. The witness has each that it begins to drive.
+
+    """
     talk = Shared(line)
     logging.getLogger("toolloop.worker").addHandler(Ends(talk))
     logging.getLogger("toolloop.worker").setLevel(logging.INFO)
     part = Part(talk, witness, hold or {})
 
     def notify(call: InboxCall) -> None:
-        part.stand(at="notify")
+        part.stand(at="notify", number=call.reminder)
         part.note("told", call.loop_id, call.id, call.why, call.notification_id)
         if tells:
             talk.say(told=[call.loop_id, call.id, call.why])
 
-    parts: dict[str, Any] = {"context": LoopContext(state=part), "notify": notify}
+    parts: dict[str, Any] = {"context": LoopContext(state=part), "notify": notify, "remind_after": remind_after}
+    if price is not None:
+        parts["config"] = LoopConfig(prices={"*": Price(input=price, output=price)})
+    if agent is not None:
+        parts |= {"metadata": {"agent": agent}, "params": lambda loop_id: part.note("drives", agent, loop_id)}
     worker = (Worker if kind == "sync" else AsyncWorker)(store_of(path), model(part, kind, None), TOOLS, **parts)
     try:
         if isinstance(worker, Worker):

@@ -10,14 +10,14 @@ from typing import Any
 import anyio.to_thread
 import pytest
 
-from tests.loop.concurrency import Background, awaited, cross, either_kind
-from tests.loop.stored import wait
-from tests.worker.support import LOOK, PAY, TOOLS, Workplace, workplace
+from tests.kit.concurrency import Background, awaited, cross, either_kind
+from tests.kit.world import wait
+from tests.worker.support import ADD, PAY, PAY_BO, TOOLS, place_of, workplace
 from toolloop import Approve, Continue, Deny, LoopConfig, LoopContext, Rerun, ToolLoopHandle, Worker
 from toolloop.inbox import InboxCall
-from toolloop.testing import ScriptedProvider, call, reply
+from toolloop.testing import ScriptedProvider, reply
 
-BOTH = (reply(calls=[PAY, call("pay", {"to": "bo"}, id="c3")]), reply("Paid."))
+BOTH = (reply(calls=[PAY, PAY_BO]), reply("Paid."))
 
 
 @either_kind
@@ -32,13 +32,13 @@ def test_each_waiting_call_is_notified_of_once(kind: str, tmp_path: Path) -> Non
     for _ in range(2):
         place.work(worker)
     place.work(notify=place.notifier())
-    assert sorted((each.loop_id, each.id) for each in place.told) == [
+    assert sorted((each.loop_id, each.id) for each in place.notified) == [
         (loop_id, call_id) for loop_id in ("one", "two") for call_id in ("c1", "c3")
     ]
-    assert len({each.notification_id for each in place.told}) == 4
-    assert set(place.told) == {*place.inbox.pending()}
-    first = next(each for each in place.told if each.loop_id == "one")
-    assert (first.name, first.input, first.metadata) == ("pay", {"to": "ana"}, {"owner": "ana"})
+    assert len({each.notification_id for each in place.notified}) == 4
+    assert set(place.notified) == {*place.inbox.pending()}
+    first = next(each for each in place.notified if each.loop_id == "one")
+    assert (first.name, first.input, first.metadata) == ("pay", {"to": "ana", "euros": 5}, {"owner": "ana"})
 
 
 def _params() -> dict[str, Any]:
@@ -48,16 +48,16 @@ def _params() -> dict[str, Any]:
 @either_kind
 def test_the_call_that_is_notified_of_can_be_decided_at_once(kind: str) -> None:
     """It is a key of `Inbox.decide`, also inside of `notify`."""
-    place = Workplace(kind, script=BOTH)
+    place = place_of(kind, script=BOTH)
     place.create()
     place.work(notify=lambda each: place.inbox.decide(each.loop_id, {each: Approve(by="bot")}))
     assert place.status() == "runnable"
-    assert (place.work(), sorted(place.ran), place.status()) == (1, ["paid ana", "paid bo"], "ended")
+    assert (place.work(), sorted(place.ran), place.status()) == (1, ["c1", "c3"], "ended")
 
 
 def test_a_call_that_waits_for_something_else_is_notified_of_again() -> None:
     """It was approved, and its end was never seen; then it was to run again, and was not seen to end again."""
-    place = Workplace()
+    place = place_of()
     place.create()
 
     def exit_in_the_tool() -> None:
@@ -71,37 +71,37 @@ def test_a_call_that_waits_for_something_else_is_notified_of_again() -> None:
         place.inbox.decide("loop", {waiting: decision})
         with pytest.raises(SystemExit) if not isinstance(decision, Deny) else nullcontext():
             place.work(worker)
-    assert [each.why for each in place.told] == ["approval", "uncertain", "uncertain"]
-    assert len({each.notification_id for each in place.told}) == 3
+    assert [each.why for each in place.notified] == ["approval", "uncertain", "uncertain"]
+    assert len({each.notification_id for each in place.notified}) == 3
     assert place.status() == "ended"
 
 
 def test_a_loop_of_the_same_id_has_notifications_of_its_own() -> None:
     """The first one was deleted."""
-    place = Workplace()
+    place = place_of()
     worker = place.worker(notify=place.notifier())
     for _ in range(2):
         place.create()
         place.work(worker)
         place.store.delete("loop")
         place.now += 1
-    assert len({each.notification_id for each in place.told}) == 2
+    assert len({each.notification_id for each in place.notified}) == 2
 
 
 @either_kind
 def test_an_error_of_notify_is_logged_and_harms_no_loop(kind: str, caplog: pytest.LogCaptureFixture) -> None:
     """It is not called again for this call."""
-    place = Workplace(kind)
+    place = place_of(kind)
     place.create("one", "two")
 
     def notify(each: InboxCall) -> None:
-        place.told.append(each)
+        place.notified.append(each)
         raise RuntimeError("the chat is down")
 
     worker = place.worker(notify=notify)
     place.work(worker)
     place.work(worker)
-    assert sorted(each.loop_id for each in place.told) == ["one", "two"]
+    assert sorted(each.loop_id for each in place.notified) == ["one", "two"]
     assert [record.getMessage() for record in caplog.records] == ["notify failed"] * 2
     assert "the chat is down" in caplog.text
     place.approve_all()
@@ -111,27 +111,27 @@ def test_an_error_of_notify_is_logged_and_harms_no_loop(kind: str, caplog: pytes
 
 @either_kind
 def test_a_call_that_has_expired_is_not_notified_of(kind: str) -> None:
-    """Nobody can decide it any more."""
-    place = Workplace(kind)
+    """It cannot be decided any more."""
+    place = place_of(kind)
     place.create(config=LoopConfig(decision_timeout=60.0))
     place.work()
     place.now += 60
     place.work(notify=place.notifier())
-    assert place.told == []
+    assert place.notified == []
 
 
 @either_kind
 def test_notify_is_called_one_at_a_time_while_loops_are_driven(kind: str) -> None:
-    """A receiver that takes its time holds up no loop, and hears of the next call when it is done."""
-    place = Workplace(kind)
+    """A receiver that takes its time holds up no loop, and gets the next call when it is done."""
+    place = place_of(kind)
     place.create("one")
     stop, go, both = (threading.Event() for _ in range(3))
     inside = threading.Lock()
 
     def slowly(each: InboxCall) -> None:
         assert inside.acquire(blocking=False), "two at a time"
-        place.told.append(each)
-        if len(place.told) == 1:
+        place.notified.append(each)
+        if len(place.notified) == 1:
             awaited(go)
         else:
             stop.set()
@@ -150,7 +150,7 @@ def test_notify_is_called_one_at_a_time_while_loops_are_driven(kind: str) -> Non
     awaited(both)  # it is driven while the first one is notified of
     go.set()
     run.result()
-    assert sorted(each.loop_id for each in place.told) == ["one", "two"]
+    assert sorted(each.loop_id for each in place.notified) == ["one", "two"]
 
 
 def test_workers_that_look_at_the_same_time_notify_of_each_call_once(tmp_path: Path) -> None:
@@ -168,12 +168,12 @@ def test_workers_that_look_at_the_same_time_notify_of_each_call_once(tmp_path: P
     workers: list[Any] = [place.worker(notify=place.notifier()) for _ in range(3)]
     for job in [Background(lambda each=each: work(each)) for each in workers]:  # type: ignore[misc]
         job.result()
-    assert sorted(each.loop_id for each in place.told) == sorted(loop_ids)
+    assert sorted(each.loop_id for each in place.notified) == sorted(loop_ids)
 
 
 def test_a_call_is_notified_of_while_others_of_its_loop_run(tmp_path: Path) -> None:
     """Another worker does so; it needs no lease for that."""
-    place = workplace("sync", "sqlite", tmp_path, script=(reply(calls=[LOOK, PAY]), reply("Done.")))
+    place = workplace("sync", "sqlite", tmp_path, script=(reply(calls=[ADD, PAY]), reply("Done.")))
     config = LoopConfig(execution="ready")
     place.create(config=config)
     parts: dict[str, Any] = {"tools": TOOLS, "clock": place.clock, "context": LoopContext(state=place)}
@@ -183,4 +183,4 @@ def test_a_call_is_notified_of_while_others_of_its_loop_run(tmp_path: Path) -> N
         handle.resume(Continue())
         handle.run()
     place.work(notify=place.notifier())
-    assert [each.id for each in place.told] == ["c1"]
+    assert [each.id for each in place.notified] == ["c1"]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from math import inf
+from typing import Any
 
-from attrs import evolve
 from hypothesis import given, strategies as st
 
-from toolloop._worker.due_loops import after_failure, due_at
+from toolloop._worker.due_loops import after_failure, default_wait, due_at, seconds_after
 from toolloop.stores import Head, Lease, StoredLoop
 
 NOW = 1_800_000_000.0
@@ -24,8 +25,8 @@ most = st.integers(1, 20)
 
 @given(head=failed, share=shares, most=most)
 def test_a_failed_loop_is_tried_again_never_too_early_and_not_for_ever(head: Head, share: float, most: int) -> None:
-    """Not before the API allows it, within ten minutes of that, and so many times."""
-    after = after_failure(head, NOW, max_attempts=most, share=share)
+    """Not before the API allows it, within ten minutes of that, and a limited number of times."""
+    after = after_failure(head, NOW, max_attempts=most, wait=partial(default_wait, share=share))
     assert after.attempts == (head.attempts or 0) + 1
     if not head.retryable or after.attempts >= most:
         assert after.retry_at is None
@@ -37,12 +38,19 @@ def test_a_failed_loop_is_tried_again_never_too_early_and_not_for_ever(head: Hea
 
 def test_the_wait_grows_with_each_failure() -> None:
     """Four times as long each time, half of it drawn at random, and never above ten minutes."""
-    head, waits = Head("failed", retryable=True), []
-    for _ in range(6):
-        spans = [after_failure(head, NOW, max_attempts=9, share=share).retry_at for share in (0.0, 1.0)]
-        waits.append([(at or 0) - NOW for at in spans])
-        head = evolve(after_failure(head, NOW, max_attempts=9, share=0.5), retry_at=None)
+    waits = [[default_wait(attempt, share) for share in (0.0, 1.0)] for attempt in (1, 2, 3, 4, 5, 10**9)]
     assert waits == [[2, 4], [8, 16], [32, 64], [128, 256], [300, 600], [300, 600]]
+
+
+@given(attempt=st.integers(1, 10**6), value=st.one_of(st.floats(), st.none(), st.text(), st.integers(-5, 5)))
+def test_a_backoff_without_a_usable_value_is_replaced_by_the_default(attempt: int, value: Any) -> None:
+    """A number of seconds, 0 or more, is used as it is; whatever else comes, or is raised, is not."""
+    wait = seconds_after(attempt, lambda _: value)
+    if isinstance(value, int | float) and 0 <= value < 2**62:
+        assert wait == value
+    else:
+        assert 2 <= wait <= 600
+    assert 2 <= seconds_after(attempt, lambda attempt: 1 / (attempt - attempt)) <= 600
 
 
 def test_what_is_due() -> None:

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.postgres import database, in_postgres
-from tests.processes.fork_server import ForkServer
-from tests.processes.programs import store_of
+from tests.kit.fork_server import ForkServer
+from tests.kit.postgres import database, in_postgres
+from tests.promises.processes.programs import store_of
 from tests.worker.test_waking import PARAMS, hold
 from toolloop import Approve, Inbox, ToolLoopHandle, Worker
 from toolloop.machine.values.setup import Texts
@@ -46,7 +46,7 @@ def stop_again(store: Store) -> Any:
 def test_a_worker_that_is_killed_after_a_stop_leaves_nothing_stopping(
     fork_server: ForkServer, place: str, kind: str, settle: Callable[[Store], Any]
 ) -> None:
-    """Until somebody looks, it is `stopping`; then its call was cancelled while it ran, and nothing starts."""
+    """Until a process looks, it is `stopping`; then its call was cancelled while it ran, and nothing starts."""
     worker = fork_server.start("stand_by", path=place, kind=kind, poll=1.0, stubborn=True)
     with store_of(place) as store:
         inbox = Inbox(store)

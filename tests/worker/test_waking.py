@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from attrs import evolve
 
-from tests.postgres import database, in_postgres
-from tests.processes.fork_server import Child, ForkServer
-from tests.processes.programs import store_of
-from tests.worker.support import Workplace
+from tests.kit.fork_server import Child, ForkServer
+from tests.kit.postgres import database, in_postgres
+from tests.promises.processes.programs import store_of
+from tests.worker.support import place_of
 from toolloop import Approve, Inbox, ToolLoopHandle, tool
 from toolloop.stores import SqliteStore, StoredLoop
 from toolloop.testing import ScriptedProvider
@@ -102,18 +102,18 @@ class Counting:
 
 
 def test_an_idle_poll_reads_no_row_and_a_change_at_most_three(tmp_path: Path) -> None:
-    """Beside a hundred loops that wait, of which everybody was notified; also for a worker that notifies."""
+    """Beside a hundred loops that wait, of which all persons were notified; also for a worker that notifies."""
     with SqliteStore(tmp_path / "loops.db") as inner:
         store: Any = Counting(inner)
-        place = Workplace(store=store)
+        place = place_of(store=store)
         place.create()
-        worker = place.worker(notify=place.told.append)
+        worker = place.worker(notify=place.notified.append)
         assert place.work(worker) == 1
         row, entries = inner.head("loop"), inner.load("loop").entries
         for number in range(100):
             inner.create(f"other-{number}", entries, head=evolve(row.head, deadline=9e9, notified=None))
         place.work(worker)
-        assert len(place.told) == 101
+        assert len(place.notified) == 101
         place.work(worker)  # it marks the loops of which it has notified
         store.rows.clear()
         assert (place.work(worker), store.rows) == (0, [])

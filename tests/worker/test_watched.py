@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-from tests.inbox.support import Desk
-from tests.inbox.visitor import Visitor
-from tests.loop.stored import wait
-from tests.postgres import database, in_postgres
-from tests.processes.fork_server import Child, ForkServer
-from tests.processes.programs import store_of
+from tests.inbox.page.visitor import Visitor
+from tests.inbox.support import desk_of
+from tests.kit.fork_server import Child, ForkServer
+from tests.kit.postgres import database, in_postgres
+from tests.kit.world import wait
+from tests.promises.processes.programs import store_of
 from tests.worker.watched_program import WORDS
 from toolloop import AsyncInbox, Inbox, ToolLoopHandle, tool
 from toolloop.inbox import LoopChange, watching
-from toolloop.inbox.page.shown.running import running_words
+from toolloop.inbox.shown.running import running_words
 from toolloop.stores import Store
 from toolloop.testing import ScriptedProvider
 from toolloop.types import RunningCall
@@ -113,7 +113,7 @@ def test_a_stopping_loop_says_what_still_runs_and_whether_its_driver_is_gone(
     reported = {"message": "drawing", "progress": 2, "total": 3}
     assert running == {"id": "c1", "name": "draw", "since": running["since"], **reported}
     assert (shown["status"], shown["driven"]) == ("stopping", True)
-    page = Visitor(Desk(store, now=time.time()))
+    page = Visitor(desk_of(store, now=time.time()))
     page.open("/loop", id="loop")
     assert re.search(r"Stopping: draw still runs, since \d\d:\d\d UTC\.", page.bare), page.bare
     assert re.search(r", running \d+ s, 2 of 3 drawing ", page.bare), page.bare

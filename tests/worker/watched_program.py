@@ -11,8 +11,8 @@ from typing import Any
 import anyio
 import anyio.to_thread
 
-from tests.processes.fork_server import Line, serve
-from tests.processes.programs import store_of, warm_up
+from tests.kit.fork_server import Line, serve
+from tests.promises.processes.programs import store_of, warm_up
 from toolloop import AsyncWorker, ToolContext, Worker, tool
 from toolloop.testing import AsyncScriptedProvider, ScriptedProvider, call, reply
 

@@ -1,4 +1,4 @@
-"""The arguments of the command: stores, loops and calls, with shell completion."""
+"""The arguments of the commands: loops and calls, with shell completion, and the person who gives the command."""
 
 from __future__ import annotations
 
@@ -7,61 +7,39 @@ import importlib
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
-from click.shell_completion import CompletionItem
+from attrs import frozen
 
-from toolloop.inbox.transcript import visible
 from toolloop.machine.values.jsontext import JSON, typed
-from toolloop.stores.protocol import Store
-
-if TYPE_CHECKING:
-    from toolloop.stores.postgres.store import PostgresStore
-
-_SCHEME = "sqlite:///"
-_POSTGRES = ("postgresql://", "postgres://")
+from toolloop.stores.arguments import check_text
 
 
-class StoreNotFoundError(Exception):
-    """The store that was passed to a command does not exist."""
+@frozen
+class Me:
+    """The person who gives a command.
+
+    Attributes:
+        user: the user of the operating system.
+        note: the text of `--by`, or None. It is recorded, but does not make the user another person.
+
+    """
+
+    user: str
+    note: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The name that is recorded."""
+        return self.user if self.note is None else f"{self.note}, said by {self.user}"
 
 
-def postgres_store(url: str) -> PostgresStore:
-    """Return the store of a URL; the end of the command closes it."""
-    from toolloop.stores.postgres.store import PostgresStore  # noqa: PLC0415 - of the extra `postgres`
-
-    return click.get_current_context().with_resource(PostgresStore(url))
-
-
-class StoreType(click.ParamType[Store]):
-    """An existing store: a path, `sqlite:///path` or the URL of a PostgreSQL database."""
-
-    name = "store"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Store:
-        """Open a store, without creating it."""
-        from toolloop.stores.sqlite.store import SqliteStore  # noqa: PLC0415 - sqlite3 is imported when it is needed
-
-        if value.startswith(_POSTGRES):
-            store = postgres_store(value)
-            if not store.is_migrated():
-                raise StoreNotFoundError(
-                    f"{store!r} lacks tables or columns of this version; `toolloop migrate` creates them"
-                )
-            return store
-        if "://" in value and not value.startswith(_SCHEME):
-            scheme = value.partition("://")[0]  # the rest may contain a password
-            self.fail(f"{scheme!r} is not a kind of store: expected a path, sqlite:/// or postgresql://", param, ctx)
-        path = Path(value.removeprefix(_SCHEME))
-        if not path.is_file() or not path.stat().st_size:  # SQLite would turn an empty file into a store
-            raise StoreNotFoundError(f"store not found: {visible(str(path))!r}. Commands do not create stores")
-        return SqliteStore(path)
-
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002 - click's signature
-        """Complete a path."""
-        return [CompletionItem(incomplete, type="file")]
+def _me(_ctx: click.Context, _param: click.Parameter, note: str | None) -> Me:
+    try:
+        return Me(getpass.getuser(), note)
+    except (KeyError, OSError) as error:  # a container may run a user without a name
+        raise click.UsageError("the operating system user has no name. Set the variable LOGNAME") from error
 
 
 def complete_loop(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
@@ -79,24 +57,29 @@ def complete_call(ctx: click.Context, _param: click.Parameter, incomplete: str) 
     return []
 
 
-def os_user() -> str:
-    """Return the name of the operating system user."""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError) as error:  # a container may run a user without a name
-        raise click.UsageError("the operating system user has no name. Pass --by") from error
-
-
 def as_object(_ctx: click.Context, _param: click.Parameter, text: str | None) -> dict[str, JSON] | None:
     """Parse an option as a JSON object."""
     if text is None:
         return None
     try:
+        return object_of(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+
+
+def object_of(text: str) -> dict[str, JSON]:
+    """Parse a text as a JSON object.
+
+    Raises:
+        ValueError: it is not one.
+
+    """
+    try:
         value = typed(text)
     except ValueError as error:
-        raise click.BadParameter(f"not JSON: {error}") from error
+        raise ValueError(f"not JSON: {error}") from error
     if not isinstance(value, dict):
-        raise click.BadParameter('expected a JSON object, for example {"path": "other.txt"}')
+        raise ValueError('expected a JSON object, for example {"path": "other.txt"}')  # noqa: TRY004 - a text is wrong
     return value
 
 
@@ -122,8 +105,34 @@ def as_metadata(_ctx: click.Context, _param: click.Parameter, pairs: tuple[str, 
     return {key: value for key, _, value in (pair.partition("=") for pair in pairs)}
 
 
-store_argument = click.argument("store", type=StoreType())
-loop_argument = click.argument("loop", shell_complete=complete_loop)
+def as_loop(_ctx: click.Context, _param: click.Parameter, loop_id: str | None) -> str | None:
+    """Refuse a loop id that no store can keep."""
+    if loop_id is not None:
+        try:
+            check_text("LOOP", loop_id)
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from error
+    return loop_id
+
+
+def text_or_input(text: str) -> str:
+    """Return a text, or standard input for "-"."""
+    return sys.stdin.read() if text == "-" else text
+
+
+def is_in_terminal() -> bool:
+    """Return whether a person sees the output and types the input."""
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+loop_argument = click.argument("loop", shell_complete=complete_loop, callback=as_loop)
 call_argument = click.argument("call", shell_complete=complete_call)
-by_option = click.option("--by", default=os_user, show_default="the operating system user", help="Your name.")
+by_option = click.option("--by", callback=_me, metavar="TEXT", help="A note, recorded beside your user name.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
+limit_option = click.option(
+    "--limit", type=click.IntRange(min=1), default=100, show_default=True, help="The maximum number of rows."
+)
+metadata_option = click.option(
+    "--metadata", multiple=True, callback=as_metadata, help="Only loops with this KEY=VALUE; repeatable."
+)
+tool_option = click.option("--tool", help="Only calls of this tool.")

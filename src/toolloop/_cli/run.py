@@ -1,4 +1,4 @@
-"""The exit codes of the command: 0 done, 1 failed, 2 wrong usage, 3 not found, 4 not allowed now."""
+"""The exit codes of the command: 0 done, 1 failed, 2 usage, 3 not found, 4 not allowed now, 130 interrupted."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import click
 
-from toolloop._cli.arguments import StoreNotFoundError
 from toolloop._cli.commands import toolloop
+from toolloop._cli.group import Interrupted, StoreNotFoundError
 from toolloop.errors import (
     CallerError,
     Conflict,
@@ -45,7 +45,9 @@ def run(arguments: Sequence[str]) -> int:
         error.show()
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
-        return INTERRUPTED
+        return _interrupted("What was stored before stands; nothing is half done.")
+    except Interrupted as error:
+        return _interrupted(str(error))
     except BrokenPipeError:  # the reader has closed the pipe, as in `toolloop list ... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
@@ -53,3 +55,8 @@ def run(arguments: Sequence[str]) -> int:
         click.echo(f"toolloop: {visible(str(error))}", err=True)
         return next(code for kind, code in _CODES if isinstance(error, kind))
     return code if isinstance(code, int) else 0
+
+
+def _interrupted(text: str) -> int:
+    click.echo(f"\ntoolloop: interrupted. {text}", err=True)
+    return INTERRUPTED

@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import anyio
 import anyio.lowlevel
@@ -25,6 +25,8 @@ from toolloop.errors import ToolLoopError
 if TYPE_CHECKING:
     import asyncio
 
+T = TypeVar("T")
+
 
 class AsyncDriver:
     """Drives a loop in an event loop.
@@ -34,26 +36,26 @@ class AsyncDriver:
 
     is_async: ClassVar[bool] = True
 
-    def __init__(self, engine: Engine, when_late: Callable[[], None]) -> None:
-        """`when_late`: stores, in a thread, the end of a call that comes while no driver works."""
+    def __init__(
+        self, engine: Engine, notifier: AsyncNotifier, when_late: Callable[[], None], *, leaves_behind: bool = False
+    ) -> None:
+        """Drive with an engine. See `Driver`."""
+        del leaves_behind  # a stop cancels the task of a single tool or request
         self.engine = engine
-        self.notifier = AsyncNotifier(self._cancel_left_behind)
+        self.notifier = notifier
         self._was_read: Callable[[], Awaitable[None]] = _no_reader  # waits for the reader of a streamed turn
         self.threads = OperationThreads(engine, self.notifier, when_late, self._ask_late)
         self._when_late = when_late
         self._backend = "asyncio"
 
-    def read_by(self, unread: AsyncUnread | None) -> None:
-        """Set the reader to wait for; None means that the turn is not streamed."""
+    @staticmethod
+    def make_notifier(engine: Engine) -> AsyncNotifier:
+        """Return a notifier. At each notification, it cancels the operations that the loop no longer waits for."""
+        return AsyncNotifier(engine.cancel_left_behind)
+
+    async def drive(self, result: Callable[[], T | None], unread: AsyncUnread | None = None) -> T:
+        """Drive until it is the caller's turn. See `Driver`."""
         self._was_read = _no_reader if unread is None else unread.was_read
-
-    async def drive(self, result: Callable[[], Any]) -> Any:
-        """Drive until it is the caller's turn.
-
-        Args:
-            result: returns the result of the turn; None while it is not over.
-
-        """
         try:
             self.engine.wake()
             self._backend = library()
@@ -62,7 +64,7 @@ class AsyncDriver:
         except BaseExceptionGroup as errors:  # no task lets an exception out, so it was raised by the driver itself
             raise only_error(errors, anyio.get_cancelled_exc_class()) from None
 
-    async def _drive(self, result: Callable[[], Any], group: TaskGroup | None) -> Any:
+    async def _drive(self, result: Callable[[], T | None], group: TaskGroup | None) -> T:
         engine = self.engine
         while True:
             self.notifier.clear()
@@ -74,9 +76,9 @@ class AsyncDriver:
             await self._was_read()
             if group is None and any(self._needs_task(operation) for operation in operations):
                 async with anyio.create_task_group() as tasks:
-                    turn = await self._drive(result, tasks)
+                    turn_of_tasks = await self._drive(result, tasks)
                     tasks.cancel_scope.cancel()  # operations that the loop no longer waits for
-                    return turn
+                    return turn_of_tasks
             for operation in operations:
                 await self._begin(operation, group)
             if operations:
@@ -93,7 +95,7 @@ class AsyncDriver:
         journal = self.engine.journal
         while True:
             operations, state = self.engine.poll(), journal.state
-            self._cancel_left_behind()  # for example, a loop inside a call reached its timeout
+            self.engine.cancel_left_behind()  # for example, a loop inside a call reached its timeout
             if self.engine.must_store(operations):
                 if journal.is_behind:
                     await in_thread(journal.commit)
@@ -163,10 +165,6 @@ class AsyncDriver:
     def _ask_late(self, operation: Operation) -> Any:
         """Call result filters in a thread: the event loop may be gone, so they get one of their own."""
         return anyio.run(operation.work.perform_async, _no_reader, backend=self._backend)
-
-    def _cancel_left_behind(self) -> None:
-        for operation, seconds in self.engine.left_behind():
-            operation.cancel(seconds)
 
 
 def _scope_of(operation: Operation) -> anyio.CancelScope:

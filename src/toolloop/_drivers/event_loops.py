@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
-import os
 import sys
-import threading
 from collections.abc import Awaitable, Callable
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
+
+from toolloop._forks import ProcessState
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
@@ -54,12 +54,12 @@ def spawn(run: Callable[[], Awaitable[None]]) -> Any:
 def _is_in(trio: Any) -> bool:
     try:
         trio.lowlevel.current_task()
-    except RuntimeError:
+    except (RuntimeError, AttributeError):  # without the attribute, another thread is just importing it
         return False
     return True
 
 
-async def shielded(done: anyio.Event) -> None:
+async def wait_shielded(done: anyio.Event) -> None:
     """Wait for an event. A cancellation is raised only after the event."""
     import anyio  # noqa: PLC0415 - loaded already
 
@@ -104,9 +104,9 @@ def only_error(errors: BaseExceptionGroup[BaseException], cancelled: type[BaseEx
 
 # --- threads that wait for stores -------------------------------------------------------------------------------------
 
-_POOL: list[tuple[int, ThreadPoolExecutor]] = []  # of this process: a forked child does not have its parent's threads
-_lock = threading.Lock()
 _MOST = 32
+# In a thread of `in_thread`: the token of the event loop that waits for it.
+_WAITING: contextvars.ContextVar[Any] = contextvars.ContextVar("toolloop-event-loop")
 
 
 async def in_thread(work: Callable[[], T]) -> T:
@@ -115,31 +115,31 @@ async def in_thread(work: Callable[[], T]) -> T:
     A write to a store is never cancelled half-way, and never continues in the background. A cancellation of any kind is
     raised after the work has ended.
     """
-    import anyio  # noqa: PLC0415 - loaded when it is first needed
+    import anyio.lowlevel  # noqa: PLC0415 - loaded when it is first needed
 
-    done, soon = anyio.Event(), call_soon()
-    future = _pool().submit(contextvars.copy_context().run, work)
+    done, soon, context = anyio.Event(), call_soon(), contextvars.copy_context()
+    context.run(_WAITING.set, anyio.lowlevel.current_token())
+    future = _POOL.value().submit(context.run, work)
     future.add_done_callback(lambda _future: soon(done.set))
-    await shielded(done)
+    await wait_shielded(done)
     return future.result()
 
 
-def _pool() -> ThreadPoolExecutor:
-    """Return the limiter of the threads that wait for stores. Tools use other threads."""
+def await_from_thread(awaitable: Awaitable[T]) -> T:
+    """Await something in the event loop that waits for this thread. See `in_thread`."""
+    import anyio.from_thread  # noqa: PLC0415 - loaded already
+
+    async def wait() -> T:
+        return await awaitable
+
+    return anyio.from_thread.run(wait, token=_WAITING.get())
+
+
+def _make_pool() -> ThreadPoolExecutor:
+    """Return the threads that wait for stores. Tools use other threads."""
     from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - a handle without a store needs none
 
-    with _lock:
-        if not _POOL or _POOL[0][0] != os.getpid():
-            _POOL[:] = [(os.getpid(), ThreadPoolExecutor(_MOST, thread_name_prefix="stores-of-toolloop"))]
-        return _POOL[0][1]
+    return ThreadPoolExecutor(_MOST, thread_name_prefix="stores-of-toolloop")
 
 
-def _after_fork() -> None:
-    """Reset in a forked child: the parent's threads do not exist there, and one of them may have held the lock."""
-    global _lock  # noqa: PLW0603 - a lock that another thread held at the fork would stay held for ever
-    _lock = threading.Lock()
-    _POOL.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+_POOL = ProcessState(lambda: cache(_make_pool))

@@ -63,6 +63,9 @@ class OperationThreads:
         if self._engine.launch(operation):
             self.notifier.notify()  # from here on it may time out
             self._perform(operation, perform)
+        else:
+            operation.thread = None  # it may begin later
+            self.notifier.notify()
 
     def _perform(self, operation: Operation, perform: Callable[[], Any]) -> None:
         try:
@@ -75,7 +78,7 @@ class OperationThreads:
             self._engine.complete(operation, value)
         self.notifier.notify()
         if self._engine.timer.is_paused:  # there is no driver, or it waits for the reader of a stream
-            if (filters := self._engine.filters_of(operation)) is not None:
+            if (filters := self._engine.find_filters(operation)) is not None:
                 self._launch(filters, lambda: self._ask(filters))
             self._when_late()
 

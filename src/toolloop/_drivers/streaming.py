@@ -15,7 +15,7 @@ from contextlib import suppress
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Self
 
-from toolloop._drivers.event_loops import shielded, spawn
+from toolloop._drivers.event_loops import spawn, wait_shielded
 from toolloop._drivers.notifier import AsyncNotifier, Notifier
 from toolloop._engine.in_progress import ActiveTimer
 from toolloop._interface.results import Turn
@@ -123,8 +123,8 @@ class Unread:
 class TurnStream(_Stream):
     """A streamed turn: iterate its events, then read `turn`. `ToolLoopHandle.stream_turn` makes it.
 
-    The turn runs in a copy of the context in which the first event was read. So context variables that a sync tool or
-    an observer sets do not leave the turn.
+    Entering it takes the lease of a stored loop, and begins nothing else. The turn runs in a copy of the context in
+    which it was entered. So context variables that a sync tool or an observer sets do not leave the turn.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class TurnStream(_Stream):
         """Keep the parts. The turn begins with the first read.
 
         Args:
-            steps: the steps of the driver.
+            steps: the steps of the driver. The first one ends when the turn may begin.
             unread: its unread events.
             timer: the timer, which is paused while the reader is busy.
             store: stores the pending records.
@@ -146,7 +146,15 @@ class TurnStream(_Stream):
         self._context: contextvars.Context | None = None
 
     def __enter__(self) -> Self:
-        """Return the stream. The turn begins with the first read."""
+        """Take the lease, and return the stream. The turn begins with the first read.
+
+        Raises:
+            Conflict: another driver holds the stored loop.
+            CallerError, StoreError: as for `ToolLoopHandle.next_turn`, as far as it is known before the turn begins.
+
+        """
+        self._advance()
+        self.raise_error()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -255,6 +263,13 @@ class AsyncUnread:
         self.notifier.notify()
         await gate.wait()
 
+    async def is_awaited(self, is_over: Callable[[], bool]) -> None:
+        """Wait until a task waits for the reader, or the turn is over."""
+        while not (self._gates or is_over()):
+            self.notifier.clear()
+            if not (self._gates or is_over()):
+                await self.notifier.wait(float("inf"))
+
     async def read(self, is_over: Callable[[], bool]) -> WatchEvent | None:
         """Return the next event; None if the turn is over and all events were read."""
         while True:
@@ -304,7 +319,14 @@ class AsyncTurnStream(_Stream):
         self._scope, self._done = anyio.CancelScope(), anyio.Event()
 
     async def __aenter__(self) -> Self:
-        """Return the stream. The turn begins with the first read."""
+        """Take the lease, and return the stream. The turn begins with the first read. See `TurnStream`."""
+        self._begin()
+        try:
+            await self._unread.is_awaited(lambda: self._is_over)
+        except BaseException:
+            await self.leave()
+            raise
+        self.raise_error()
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -321,8 +343,7 @@ class AsyncTurnStream(_Stream):
         if self._is_left:
             raise StopAsyncIteration
         if self._task is None:
-            self._unread.notifier.listen()
-            self._task = spawn(self._run)
+            self._begin()
         elif not self._unread.is_closed:
             self._timer.resume()
         event = await self._unread.read(lambda: self._is_over or self._is_left)
@@ -333,6 +354,10 @@ class AsyncTurnStream(_Stream):
             self._timer.pause()
             await self._store()
         return event
+
+    def _begin(self) -> None:
+        self._unread.notifier.listen()
+        self._task = spawn(self._run)
 
     async def finish(self) -> Turn:
         """Read the rest, and return the turn."""
@@ -363,4 +388,4 @@ class AsyncTurnStream(_Stream):
         self._scope.cancel()  # before the driver can continue, so that it begins no more operations
         self._unread.close()
         if self._task is not None:
-            await shielded(self._done)
+            await wait_shielded(self._done)

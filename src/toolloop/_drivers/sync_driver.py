@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator
-from typing import Any, ClassVar
+from typing import ClassVar, TypeVar
 
 from toolloop._drivers.notifier import Notifier
 from toolloop._drivers.operation_threads import OperationThreads
@@ -12,6 +12,8 @@ from toolloop._drivers.streaming import Unread
 from toolloop._engine.engine import Engine
 from toolloop._engine.operations import Operation, Question, exhaust
 from toolloop._engine.tool_calls import CallRun, Steps
+
+T = TypeVar("T")
 
 # The longest wait in seconds. CPython handles a Ctrl-C just before a wait only when the wait ends.
 _LONGEST_WAIT = 0.5
@@ -26,32 +28,31 @@ class SyncDriver:
 
     is_async: ClassVar[bool] = False
 
-    def __init__(self, engine: Engine, when_late: Callable[[], None]) -> None:
-        """`when_late`: stores, in its thread, the end of a call that comes while no driver works."""
+    def __init__(
+        self, engine: Engine, notifier: Notifier, when_late: Callable[[], None], *, leaves_behind: bool = False
+    ) -> None:
+        """Drive with an engine. See `Driver`."""
         self.engine = engine
-        self.notifier = Notifier()
-        self.leaves_behind = False  # whether a stop ends the turn though a single tool or request goes on
+        self.notifier = notifier
+        self._leaves_behind = leaves_behind
         self._wait_for_reader: Callable[[], None] | None = None  # in threads, while a turn is streamed
         self.threads = OperationThreads(engine, self.notifier, when_late, lambda asked: exhaust(asked.work.perform()))
 
-    def read_by(self, unread: Unread | None) -> None:
-        """Set the reader that the threads wait for; None means that the turn is not streamed."""
+    @staticmethod
+    def make_notifier(_engine: Engine) -> Notifier:
+        """Return a notifier. See `Driver`."""
+        return Notifier()
+
+    def drive(self, result: Callable[[], T | None], unread: Unread | None = None) -> Generator[None, None, T]:
+        """Drive until it is the caller's turn. At each step, the reader of a stream can read. See `Driver`."""
         self._wait_for_reader = None if unread is None else unread.wait
-
-    def drive(self, result: Callable[[], Any]) -> Generator[None, None, Any]:
-        """Drive until it is the caller's turn. At each step, the reader of a stream can read.
-
-        Args:
-            result: returns the result of the turn; None while it is not over.
-
-        """
         try:
             return (yield from self._drive(result))
         except KeyboardInterrupt:
             self._let_end(self.engine.interrupt())
             raise
 
-    def _drive(self, result: Callable[[], Any]) -> Generator[None, None, Any]:
+    def _drive(self, result: Callable[[], T | None]) -> Generator[None, None, T]:
         engine, journal = self.engine, self.engine.journal
         engine.wake()
         while True:
@@ -78,11 +79,11 @@ class SyncDriver:
     def _let_end(self, seconds: float) -> None:
         """Wait for the tools in threads, which have seen that they were cancelled. Another Ctrl-C ends the wait."""
         until = time.monotonic() + seconds
-        while self.engine.has_runs() and (left := until - time.monotonic()) > 0:
+        while self.engine.progress.has_runs() and (left := until - time.monotonic()) > 0:
             self.notifier.wait(min(_LONGEST_WAIT, left))
 
     def _perform(self, operation: Operation) -> Steps:
-        is_apart = self.leaves_behind or (self._wait_for_reader is not None and isinstance(operation.work, CallRun))
+        is_apart = self._leaves_behind or (self._wait_for_reader is not None and isinstance(operation.work, CallRun))
         if not (isinstance(operation.work, Question) or (self.engine.is_alone(operation) and not is_apart)):
             self.threads.launch(operation, lambda: exhaust(operation.work.perform(), self._wait_for_reader))
         elif self.engine.launch(operation):

@@ -27,7 +27,7 @@ class Beginnings:
     def begin(self, effect: Effect) -> None:
         """Begin an effect that is outstanding."""
         state = self._progress.state
-        runtime, loop = self._runtime(effect.path), self._progress.loop(effect.path)
+        runtime, loop = self._find_runtime(effect.path), self._progress.loop(effect.path)
         if runtime is None or loop is None or self._progress.state is not state:
             return  # the tools were compared and changed, so the effect may have changed
         match effect:
@@ -38,7 +38,7 @@ class Beginnings:
             case Judge():
                 around, external = self._runtimes.around(state, effect.path), runtime.external(loop.setup)
                 judging = runtime.policies.judge(loop, effect, external, self._progress.journal.now(), around)
-                self._progress.ask(effect, judging, self._judged)
+                self._progress.ask(effect, judging, self._record_judgement)
             case RunCall():
                 self._runs.begin(runtime, loop, effect)
             case Conclude():
@@ -51,18 +51,18 @@ class Beginnings:
         waits = has_running(self._progress.state.loops[path])
         self._progress.record(ev.TurnEnded(path=path, previews=previews, waits=waits))
 
-    def _judged(self, event: ev.Judged) -> None:
+    def _record_judgement(self, event: ev.Judged) -> None:
         if event.stop or event.results:
             self._progress.record(event)
         else:  # without a time, so that the journal can leave it out
             self._progress.journal.record(event)
 
-    def _runtime(self, path: Path) -> Runtime | None:
+    def _find_runtime(self, path: Path) -> Runtime | None:
         """Return the runtime of a loop. A loop whose tool is gone is lost with its call."""
         state = self._progress.state
         runtime = self._runtimes.at(state, path)
         if runtime is None:
-            if self._runtime(path[:-1]) is not None and self._progress.loop(path) is not None:
+            if self._find_runtime(path[:-1]) is not None and self._progress.loop(path) is not None:
                 self._progress.record(ev.Ended(path[-1], None, path=path[:-1]))
             return None
         if runtime.is_new:

@@ -14,10 +14,10 @@ from attrs import evolve, frozen
 
 from toolloop._engine.failures import describe_error
 from toolloop._interface.decisions import refuse_invalid
-from toolloop._interface.loop_params import all_params
+from toolloop._interface.loop_params import merge_params
 from toolloop._requests.left_out_thinking import hangs_on_thinking
 from toolloop._requests.params import RequestMaker, Secrets, without_answers
-from toolloop._usage import IterationUsage
+from toolloop._usage import Cost, IterationUsage, ModelUsage
 from toolloop.compaction.strategy import Edit, Strategy
 from toolloop.compaction.token_counts import TokenCounter
 from toolloop.errors import InvalidHistory, OutsideError
@@ -26,7 +26,7 @@ from toolloop.machine.record.loop import Loop
 from toolloop.machine.record.replies import read_reply
 from toolloop.machine.values.chain import Chain
 from toolloop.machine.values.jsontext import JSON, decode
-from toolloop.machine.values.splicing import common, splices_between
+from toolloop.machine.values.splicing import count_common, splices_between
 from toolloop.providers import OPTION_NAMES
 from toolloop.providers.protocol import Request
 from toolloop.tools import ToolRegistry
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 # A strategy reads the whole history, so it is due again only when the history has grown by this fraction of its size.
 _PART = 10
+CostsOf = Callable[[Sequence[ModelUsage]], Sequence[Cost]]
 # Parameters that are sent only to the loop's own provider.
 _OWN = (OPTION_NAMES | {"mcp_servers", "metadata"}) - {"betas"}
 
@@ -64,7 +65,7 @@ class _Attempt:
     def edited(self, edit: Edit, current: Chain[str], spent: IterationUsage | None = None) -> ev.HistoryEdited:
         """Return the event for an edit. `current`: the history now; the messages that it replaces must be unchanged."""
         splices = splices_between(self.history, edit.texts)
-        if splices and splices[-1].stop > common(self.history, current):
+        if splices and splices[-1].stop > count_common(self.history, current):
             return self.unchanged("the history was edited while the summary was written", spent)
         after = max(0, self.before - edit.before + edit.after)
         return ev.HistoryEdited(splices, self.label, self.before, after, spent, path=self.path)
@@ -90,13 +91,14 @@ class SummaryRequest:
         """The name of the strategy."""
         return self._attempt.label
 
-    def finish(self, came: Any, loop: Loop, took: float) -> ev.HistoryEdited:
+    def finish(self, came: Any, loop: Loop, took: float, costs_of: CostsOf) -> ev.HistoryEdited:
         """Return the event that ends the compaction. If the summary failed, it changes nothing and has the reason.
 
         Args:
             came: the provider's reply, the function's text, or the exception that one of them raised.
             loop: the loop as it is now. Messages may have been added to its history meanwhile.
             took: the duration in seconds.
+            costs_of: returns the costs of the parts of a reply.
 
         """
         spent = None
@@ -106,7 +108,7 @@ class SummaryRequest:
             if isinstance(came, Mapping):
                 text, request_id = getattr(came, "text", None), getattr(came, "request_id", None)
                 reply = read_reply(came, text=text, request_id=request_id)
-                spent = evolve(reply.entry(loop.iterations + 1, took), kind="summary")
+                spent = evolve(reply.entry(loop.iterations + 1, took, costs_of(reply.parts)), kind="summary")
                 edit = self._summary.finish(came)
             else:
                 edit = self._summary.finish_text(came)
@@ -120,7 +122,7 @@ class Compactor:
 
     def __init__(self, strategies: Sequence[Strategy], tools: ToolRegistry, requests: RequestMaker) -> None:
         """Keep the strategies, in the order in which they are tried, and the parts of requests for summaries."""
-        self._strategies = tuple(_labelled(strategies))
+        self._strategies = tuple(_label(strategies))
         self._tools = tools
         self._requests = requests
         self._counter = TokenCounter()
@@ -155,14 +157,14 @@ class Compactor:
             if plan is None or not (is_forced or plan.frees >= plan.stays):
                 return attempt.unchanged()
             try:
-                return self._summary_request(strategy, plan, loop, attempt, is_async=is_async)
+                return self._make_summary_request(strategy, plan, loop, attempt, is_async=is_async)
             except InvalidHistory as error:
                 return attempt.unchanged(str(error))
         if plan is None or plan.after >= plan.before or not (is_forced or _pays(plan, loop.messages)):
             return attempt.unchanged()
         return attempt.edited(plan, loop.messages)
 
-    def _summary_request(
+    def _make_summary_request(
         self, strategy: Summarize, summary: Summary, loop: Loop, attempt: _Attempt, *, is_async: bool
     ) -> SummaryRequest:
         """Return the request for a summary.
@@ -171,12 +173,12 @@ class Compactor:
             InvalidHistory: the API would refuse it.
 
         """
-        writer = _writer_of(strategy, summary, is_async=is_async)
+        writer = _find_writer(strategy, summary, is_async=is_async)
         changes, secrets = strategy.given
         own = decode(loop.setup.params)
-        params = _params_of_summary(own, changes, is_own=writer is None)
+        params = _make_summary_params(own, changes, is_own=writer is None)
         refuse_invalid(
-            summary.request, all_params(params, self._tools), asked=f"the request for a summary by {attempt.label}"
+            summary.request, merge_params(params, self._tools), asked=f"the request for a summary by {attempt.label}"
         )
         params.pop("container", None)
         # The prefix is different, so all thinking is stale.
@@ -187,7 +189,7 @@ class Compactor:
         return SummaryRequest(request, writer, attempt, summary)
 
 
-def _labelled(strategies: Sequence[Strategy]) -> Iterator[tuple[str, Strategy]]:
+def _label(strategies: Sequence[Strategy]) -> Iterator[tuple[str, Strategy]]:
     """Name each strategy by its class. A second one of the same class gets a number."""
     seen: dict[str, int] = {}
     for strategy in strategies:
@@ -204,11 +206,11 @@ def _is_due(strategy: Strategy, left: int | None, tokens: int) -> bool:
 
 def _pays(edit: Edit, old: Sequence[str]) -> bool:
     """Return whether an edit frees at least as many tokens as the prompt cache must read again after it."""
-    same = common(old, edit.texts)
+    same = count_common(old, edit.texts)
     return edit.before - edit.after >= sum(outline.tokens for outline in edit.outlines[same:])
 
 
-def _params_of_summary(own: Mapping[str, JSON], changes: Mapping[str, JSON], *, is_own: bool) -> dict[str, JSON]:
+def _make_summary_params(own: Mapping[str, JSON], changes: Mapping[str, JSON], *, is_own: bool) -> dict[str, JSON]:
     """Return the parameters of a request for a summary.
 
     Args:
@@ -240,17 +242,17 @@ class _FunctionProvider:
         return self.function(self.summary.messages())
 
 
-async def _in_thread(function: Callable[[list[JSON]], Any], messages: list[JSON]) -> Any:
+async def _call_in_thread(function: Callable[[list[JSON]], Any], messages: list[JSON]) -> Any:
     """Call a plain function in a thread, so that the event loop does not wait for it."""
     from anyio import to_thread  # noqa: PLC0415 - an async handle has loaded it
 
     return await to_thread.run_sync(function, messages, abandon_on_cancel=True)
 
 
-def _writer_of(strategy: Summarize, summary: Summary, *, is_async: bool) -> Any:
+def _find_writer(strategy: Summarize, summary: Summary, *, is_async: bool) -> Any:
     """Return the provider that writes a summary; None means the loop's own."""
     function = strategy.function
     if function is None:
         return strategy.provider_for(is_async=is_async)
     in_thread = is_async and not strategy.awaits
-    return _FunctionProvider(partial(_in_thread, function) if in_thread else function, summary)
+    return _FunctionProvider(partial(_call_in_thread, function) if in_thread else function, summary)

@@ -3,7 +3,7 @@
 `poll` records everything that can be recorded now, and returns the operations that come next. A driver stores the
 records (`Journal.commit`), then asks `launch` for each operation, performs it, and reports its end to `complete` or
 `cut`. One rule keeps the promises: an operation is launched only if its own record is stored and the loop still waits
-for it.
+for it. And the lease under which it is stored must not have run out: the host may have been suspended.
 
 Any thread may complete an operation, decide, stop or inject at any time. So each method takes the lock of the journal
 and reads the state first.
@@ -18,15 +18,23 @@ from math import inf
 from typing import Any
 
 from toolloop._engine.beginning import Beginnings
-from toolloop._engine.in_progress import ActiveTimer, InProgress, keys_of
+from toolloop._engine.in_progress import ActiveTimer, InProgress, list_keys
 from toolloop._engine.model_requests import ModelRequests
-from toolloop._engine.operations import ModelRequest, Operation, Question, grace_of, is_given_up, is_graced, notice_ends
+from toolloop._engine.operations import (
+    ModelRequest,
+    Operation,
+    Question,
+    is_given_up,
+    is_graced,
+    list_graces,
+    notice_ends,
+)
 from toolloop._engine.runtimes import Runtimes
 from toolloop._engine.tool_calls import CallRun
 from toolloop._engine.tool_runs import ToolRuns
 from toolloop._interface.calls import RunningCall
-from toolloop._interface.progress import Progress
-from toolloop._journal.journal import Journal, PendingRecord
+from toolloop._journal.journal import Journal
+from toolloop._journal.records import PendingRecord
 from toolloop.machine.queries import everywhere, is_due, time_left, waiting
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.effects import CancelRequest, Effect, RunCall, SendRequest
@@ -49,6 +57,7 @@ class Engine:
         *,
         woken: Callable[[], ev.Woken],
         is_asleep: bool,
+        holds: Callable[[State, Effect], bool] | None = None,
     ) -> None:
         """Put the parts together.
 
@@ -59,6 +68,7 @@ class Engine:
             runs: starts calls.
             woken: returns the event that records a takeover of the loop, or raises `Drift`.
             is_asleep: whether another driver may have driven the loop last.
+            holds: see `DriveOptions`.
 
         """
         self.journal: Journal = progress.journal
@@ -66,12 +76,12 @@ class Engine:
         self.requests = requests
         self.goes_on = False  # whether `run` continues by itself after a turn
         self.error: BaseException | None = None  # raised by the driver once nothing is in progress
-        self.holds: Callable[[State, Effect], bool] | None = None  # effects that wait for a runner's caller
-        self._progress = progress
+        self.progress: InProgress = progress
         self._runtimes = runtimes
         self._runs = runs
         self._beginnings = Beginnings(progress, runtimes, requests, runs)
         self._woken = woken
+        self._holds = holds
         self._was_asleep = is_asleep
         self._taken_over: PendingRecord | None = None
         self._remote_drives = 0
@@ -113,7 +123,7 @@ class Engine:
         """
         if (woken := self.woken()) is None:
             return
-        self._taken_over = self._progress.record(woken, "step")
+        self._taken_over = self.progress.record(woken, "step")
         self._remote_drives = self.journal.remote_drives
         self._runtimes.root.is_unchecked |= woken.setup is not None
         self._runtimes.keep(self.journal.state, as_new=True)
@@ -133,49 +143,53 @@ class Engine:
             if self.journal.lost is not None:
                 return []
             self._take_over()
-            notice_ends(self.journal.state, self._progress.operations.values())
+            notice_ends(self.journal.state, self.progress.operations.values())
             self._let_time_pass()
             self._end_orphans()
             self._drop_stale_questions()
             while (effect := self._next_effect()) is not None:
                 self._beginnings.begin(effect)
-            notice_ends(self.journal.state, self._progress.operations.values())
-            self._alone = self._only_one()
-            waiting = [each for each in self._progress.operations.values() if not (each.launched or each.has_thread)]
-            return [each for each in waiting if not self._is_unsure(each)]
+            notice_ends(self.journal.state, self.progress.operations.values())
+            self._alone = self._find_only_one()
+            waiting = [each for each in self.progress.operations.values() if not (each.launched or each.has_thread)]
+            paused = [each for each in waiting if self.requests.pause(each) > 0]
+            if paused:
+                self.error = self.error or self.requests.over
+            return [each for each in waiting if each not in paused and not self._is_unsure(each)]
 
     def launch(self, operation: Operation) -> bool:
         """Return whether to perform an operation: its own record is stored, and the loop still waits for it."""
         with self.journal.lock:
-            if operation.launched or self._is_unsure(operation):
-                return False
+            is_paused = self.requests.pause(operation) > 0
+            if operation.launched or is_paused or self._is_unsure(operation) or self.journal.may_be_lost:
+                return False  # it stays, and the next commit renews the lease
             is_stored = operation.recorded is None or operation.recorded.stored
-            operation.launched = is_stored and self._is_ours(operation) and self._progress.is_awaited(operation)
+            operation.launched = is_stored and self._is_ours(operation) and self.progress.is_awaited(operation)
             operation.begun = time.monotonic()
             if not operation.launched:
                 if isinstance(question := operation.work, Question):
                     question.give_up()
-                elif isinstance(run := operation.work, CallRun) and is_stored and self._progress.is_ending(operation):
+                elif isinstance(run := operation.work, CallRun) and is_stored and self.progress.is_ending(operation):
                     self._runs.record_end(operation, run, run.not_run())
-                self._progress.drop(operation)
+                self.progress.drop(operation)
             return operation.launched
 
     def _is_unsure(self, operation: Operation) -> bool:
-        """Return whether a start may be stored although the store failed: the next turn finds that out."""
+        """Return whether an error comes first, and only the next turn finds out whether its record is stored."""
         record = operation.recorded
         return self.error is not None and record is not None and record.sent and not record.stored
 
     def _is_ours(self, operation: Operation) -> bool:
         """Return whether to perform it: after another driver took over, only result filters are still called."""
-        return self.journal.lost is None or not isinstance(operation.work, Question) or operation.key[0] == "run"
+        return self.journal.lost is None or not isinstance(operation.work, Question) or operation.run is not None
 
     def is_alone(self, operation: Operation) -> bool:
         """Return whether this was the only operation in progress at the last poll, so a driver may just wait for it."""
         return operation is self._alone
 
-    def _only_one(self) -> Operation | None:
+    def _find_only_one(self) -> Operation | None:
         """Return the only operation in progress, unless something may time out meanwhile."""
-        operations = tuple(self._progress.operations.values())
+        operations = tuple(self.progress.operations.values())
         alone = len(operations) == 1 and operations[0].limit is None and time_left(self.journal.state) is None
         return operations[0] if alone else None
 
@@ -197,26 +211,26 @@ class Engine:
     def is_busy(self) -> bool:
         """Return whether an operation must end before the driver raises or returns."""
         with self.journal.lock:
-            return any(map(self._holds_up, self._progress.operations.values()))
+            return any(map(self._holds_up, self.progress.operations.values()))
 
     def _holds_up(self, operation: Operation) -> bool:
         is_task = operation.launched and operation.thread is None  # raising cancels tasks; threads continue
         if self.journal.lost is not None:
             return is_task
         if self.error is not None:
-            return is_task or (operation.launched and self._progress.is_awaited(operation))
-        return self._progress.is_awaited(operation) or self._is_waited_out(operation)
+            return is_task or (operation.launched and self.progress.is_awaited(operation))
+        return self.progress.is_awaited(operation) or self._is_waited_out(operation)
 
     def _is_given_up(self, operation: Operation) -> bool:
-        return self._progress.has(operation) and is_given_up(self.journal.state, operation)
+        return self.progress.has(operation) and is_given_up(self.journal.state, operation)
 
     def _is_waited_out(self, operation: Operation) -> bool:
         """Return whether the driver waits for a run of a loop that is to end."""
         # Threads of the root get `stop_grace` seconds. Tasks end before the driver, and a runner has no turn to return.
-        if not (operation.launched and self._progress.is_ending(operation)):
+        if not (operation.launched and self.progress.is_ending(operation)):
             return False
         is_left = isinstance(self.journal.state.root.phase, Stopping) and operation.thread is not None
-        return not is_left or self.holds is not None or is_graced(self.journal.state, operation)
+        return not is_left or self._holds is not None or is_graced(self.journal.state, operation)
 
     def fail(self, error: Exception) -> None:
         """Begin no further operation. The driver raises this error once no task runs."""
@@ -230,11 +244,8 @@ class Engine:
     def patience(self) -> float:
         """Return the seconds until something may time out; infinity if nothing can."""
         with self.journal.lock:
-            now, left = time.monotonic(), time_left(self.journal.state)
-            deadlines = [each.deadline for each in self._progress.operations.values()]
-            graces = [grace_of(self.journal.state, each) for each in self._progress.operations.values()]
-            deadlines += [until for until in graces if until is not None and until > now]
-            waits = [deadline - now for deadline in deadlines if deadline is not None]
+            left = time_left(self.journal.state)
+            waits = self.progress.seconds_to_timeouts() + self.requests.list_pauses()
             return max(0.0, min([inf if left is None else left - self.timer.so_far(), *waits]))
 
     def complete(self, operation: Operation, value: Any = None, error: Exception | None = None) -> None:
@@ -244,7 +255,7 @@ class Engine:
             value, error = run.results.failed(error), None
             operation.outcome = (value, error)
         with self.journal.lock:
-            is_awaited = self._progress.is_awaited(operation)
+            is_awaited = self.progress.is_awaited(operation)
             match operation.work:
                 case Question() as question if error is None and is_awaited:
                     question.finish(value)
@@ -253,34 +264,34 @@ class Engine:
                     question.give_up()
                 case ModelRequest() if self._is_given_up(operation):
                     self.requests.cancel(operation.path)
-                case ModelRequest(summary=summary) if not (is_awaited or (summary and self._progress.has(operation))):
+                case ModelRequest(summary=summary) if not (is_awaited or (summary and self.progress.has(operation))):
                     LOG.warning(
                         "a model request ended after the loop stopped waiting for it",
-                        extra=self._progress.log_fields(operation.path),
+                        extra=self.progress.log_fields(operation.path),
                     )
                 case ModelRequest() as request:
                     self.requests.ended(operation, request, value, error)
                 case CallRun() as run:
-                    is_awaited |= self._progress.is_ending(operation)
+                    is_awaited |= self.progress.is_ending(operation)
                     self._runs.ended(operation, run, value, is_awaited=is_awaited)
-            self._progress.drop(operation)  # last, so that an interrupt before it is found by `_sort_out`
+            self.progress.drop(operation)  # last, so that an interrupt before it is found by `_sort_out`
 
     def cut(self, operation: Operation, error: BaseException | None = None) -> None:
         """Record that an operation was cancelled, or ended by an exit that the driver must raise."""
         with self.journal.lock:
-            is_awaited = self._progress.is_awaited(operation)
+            is_awaited = self.progress.is_awaited(operation)
             if is_awaited:
                 self.error = self.error or error
             match operation.work:
                 case Question() as question:
                     question.give_up()
                 case ModelRequest(summary=None) if is_awaited:
-                    self._progress.record(ev.RequestFailed(path=operation.path))
+                    self.progress.record(ev.RequestFailed(path=operation.path))
                 case ModelRequest() if self._is_given_up(operation):
                     self.requests.cancel(operation.path)
-                case CallRun() as run if is_awaited or self._progress.is_ending(operation):
+                case CallRun() as run if is_awaited or self.progress.is_ending(operation):
                     self._runs.record_end(operation, run, None)
-            self._progress.drop(operation)
+            self.progress.drop(operation)
 
     def leave(self) -> None:
         """End a turn: drop the steps that are not stored, and give up requests. Threads continue."""
@@ -293,7 +304,7 @@ class Engine:
 
     def _sort_out(self) -> None:
         """End every operation that no thread performs, except those that can still begin."""
-        for operation in tuple(self._progress.operations.values()):
+        for operation in tuple(self.progress.operations.values()):
             if operation.outcome is not None:
                 self.complete(operation, *operation.outcome)
             elif (isinstance(operation.work, CallRun) and operation.has_thread) or self._can_begin(operation):
@@ -304,97 +315,85 @@ class Engine:
 
     def _can_begin(self, operation: Operation) -> bool:
         """Return whether a run has not begun and its start may be stored, or its result filters have not begun."""
-        record, is_run = operation.recorded, operation.key[0] == "run"
+        record, is_run = operation.recorded, operation.run is not None
         if operation.launched or not is_run or record is None:
             return is_run and not operation.launched
-        return self._progress.is_awaited(operation) if record.stored else record.sent
+        return self.progress.is_awaited(operation) if record.stored else record.sent
 
-    def left_behind(self) -> list[tuple[Operation, float]]:
-        """Return the operations that the loop no longer waits for, and those of which it will in some seconds.
+    def cancel_left_behind(self) -> None:
+        """Cancel the tasks that the loop no longer waits for, and those of which it will in some seconds not.
 
         The operations of a lost loop come to their end.
         """
         with self.journal.lock:
             if self.error is not None or self.journal.lost is not None:
-                return []
-            operations, now = self._progress.operations.values(), time.monotonic()
-            notice_ends(self.journal.state, operations)
-            left = [(each, 0.0) for each in operations if each.launched and not self._progress.is_awaited(each)]
-            graces = [(each, grace_of(self.journal.state, each)) for each in operations if each.launched]
-            return left + [(each, max(0.0, until - now)) for each, until in graces if until is not None]
+                return
+            operations = [each for each in self.progress.operations.values() if each.launched]
+            notice_ends(self.journal.state, self.progress.operations.values())
+            left = [(each, 0.0) for each in operations if not self.progress.is_awaited(each)]
+            left += list_graces(self.journal.state, operations)
+        for operation, seconds in left:
+            operation.cancel(seconds)
 
     def running(self) -> tuple[RunningCall, ...]:
         """Return the calls whose tools still run here, though the loop is to end."""
         with self.journal.lock:
-            return self._progress.running_calls()
-
-    def shown(self, *, has_text: bool = False) -> Progress:
-        """Return what is in progress here, for other processes. See `InProgress.shown`."""
-        return self._progress.shown(has_text=has_text)
+            return self.progress.running_calls()
 
     def interrupt(self) -> float:
         """Tell the tools in threads that they are cancelled. Return for how many seconds to wait for their ends."""
-        for operation in tuple(self._progress.operations.values()):
+        for operation in tuple(self.progress.operations.values()):
             operation.interrupted |= isinstance(operation.work, CallRun)
         return self.journal.state.root.setup.stop_grace
 
-    def filters_of(self, run: Operation) -> Operation | None:
+    def find_filters(self, run: Operation) -> Operation | None:
         """Return the result filters to call for a run that has ended, if no driver has begun to."""
         with self.journal.lock:
-            found = self._progress.operations.get(run.key)
+            found = self.progress.operations.get(run.key)
             return found if found is not None and isinstance(found.work, Question) and not found.launched else None
-
-    def has_runs(self) -> bool:
-        """Return whether a tool whose end may count still runs in a thread.
-
-        It takes no lock, because other handles call it while they hold theirs.
-        """
-        operations = tuple(self._progress.operations.values())
-        runs = [each.work for each in operations if isinstance(each.work, CallRun) and each.has_thread]
-        return any(map(self._progress.may_count, runs))
 
     # --- effects ---
 
     def _next_effect(self) -> Effect | None:
-        state = self._progress.state
-        free = self._progress.effects_beside_summaries()
+        state = self.progress.state
+        free = self.progress.effects_beside_summaries()
         for effect in outstanding(state):
             if free is not None and isinstance(effect, SendRequest) and effect not in free:
                 continue
-            if any(key in self._progress.operations for key in keys_of(effect)):
+            if any(key in self.progress.operations for key in list_keys(effect)):
                 continue
             if isinstance(effect, RunCall) and not self._runs.has_place(effect):
                 continue  # it is recorded as started only when its thread can begin
             if self.error is not None and not isinstance(effect, CancelRequest):
                 continue  # the operations in progress must end first
-            if self.holds is None or not self.holds(state, effect):
+            if self._holds is None or not self._holds(state, effect):
                 return effect
         return None
 
     def _end_orphans(self) -> None:
         """Record the ends of requests and calls that are in progress in the state, but not in this process."""
-        while (end := self._progress.next_orphan()) is not None:
-            self._progress.record(end)
+        while (end := self.progress.next_orphan()) is not None:
+            self.progress.record(end)
 
     def _drop_stale_questions(self) -> None:
         """Cancel questions that the loop no longer waits for: they may be slow, and a new one may be due."""
-        for operation in tuple(self._progress.operations.values()):
-            is_before_effect = isinstance(operation.work, Question) and operation.key[0] != "run"
-            if is_before_effect and operation.launched and not self._progress.is_awaited(operation):
+        for operation in tuple(self.progress.operations.values()):
+            is_before_effect = isinstance(operation.work, Question) and operation.run is None
+            if is_before_effect and operation.launched and not self.progress.is_awaited(operation):
                 operation.cancel(0.0)
-                self._progress.drop(operation)
+                self.progress.drop(operation)
 
     def _let_time_pass(self) -> None:
         now = time.monotonic()
-        for operation in tuple(self._progress.operations.values()):
-            if operation.deadline is None or operation.deadline > now or not self._progress.is_awaited(operation):
+        for operation in tuple(self.progress.operations.values()):
+            if operation.deadline is None or operation.deadline > now or not self.progress.is_awaited(operation):
                 continue
             if isinstance(run := operation.work, CallRun):
                 self._runs.record_end(operation, run, run.timed_out(left_behind=True))
-                self._progress.drop(operation)
-        for operation in tuple(self._progress.operations.values()):
+                self.progress.drop(operation)
+        for operation in tuple(self.progress.operations.values()):
             if self._is_given_up(operation):
                 self.requests.cancel(operation.path)
-        left = time_left(self._progress.state)
-        if (left is not None and left <= self.timer.so_far()) or is_due(self._progress.state, self.journal.now()):
-            self._progress.record(ev.Ticked())
+        left = time_left(self.progress.state)
+        if (left is not None and left <= self.timer.so_far()) or is_due(self.progress.state, self.journal.now()):
+            self.progress.record(ev.Ticked())

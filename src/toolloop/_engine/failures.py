@@ -15,7 +15,7 @@ def describe_error(error: Exception) -> str:
         return f"{name}it has no readable message"
 
 
-def failure_of(error: Exception) -> Failure:
+def make_failure(error: Exception) -> Failure:
     """Return the data of an exception raised by a request."""
     if isinstance(error, ProtocolError):
         return Failure("protocol", str(error), retryable=error.retryable)
@@ -30,7 +30,7 @@ def failure_of(error: Exception) -> Failure:
     )
 
 
-def error_of(failure: Failure) -> ModelError | ProtocolError:
+def make_error(failure: Failure) -> ModelError | ProtocolError:
     """Return the exception for a failed request."""
     if failure.kind == "protocol":
         return ProtocolError(failure.message, retryable=failure.retryable)

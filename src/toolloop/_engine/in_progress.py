@@ -18,22 +18,24 @@ from toolloop._engine.operations import (
     Question,
     is_ending,
     is_given_up,
+    list_graces,
 )
 from toolloop._engine.questions import Questions
 from toolloop._engine.tool_calls import CallRun
 from toolloop._interface.calls import RunningCall
 from toolloop._interface.progress import Progress
-from toolloop._journal.journal import Journal, PendingRecord
+from toolloop._journal.journal import Journal
+from toolloop._journal.records import PendingRecord
 from toolloop._usage import IterationUsage
 from toolloop.events import WatchEvent
-from toolloop.machine.queries import driven, driven_at, running
+from toolloop.machine.queries import driven, driven_at, find_run, list_running
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.effects import Conclude, Effect, EndTurn, Judge, RunCall, SendRequest
-from toolloop.machine.record.loop import Finished, Loop, Ready, Requesting, Running, round_of
+from toolloop.machine.record.loop import Finished, Loop, Ready, Requesting, Running
 from toolloop.machine.record.state import Path, State
-from toolloop.machine.rules.calls import ends
+from toolloop.machine.rules.calls import may_end
 from toolloop.machine.tree_effects import outstanding
-from toolloop.machine.values.calls import Call, Result, Status
+from toolloop.machine.values.calls import Result, Status
 
 # These events follow from others and have no time; it goes with the next event that has one. `Opened` has a time,
 # because the seconds before it do not belong to its loop.
@@ -139,15 +141,17 @@ class InProgress:
             finish: takes the answer.
 
         """
-        key, place = keys_of(effect)[-1], self._place(effect.path)
+        key, place = list_keys(effect)[-1], self._identify(effect.path)
 
         def is_wanted() -> bool:
-            is_here = self._place(effect.path) == place  # ids may repeat, so the key alone may be that of a later round
-            return is_here and any(key in keys_of(each) for each in outstanding(self.state))
+            is_here = (
+                self._identify(effect.path) == place
+            )  # ids may repeat, so the key alone may be that of a later round
+            return is_here and any(key in list_keys(each) for each in outstanding(self.state))
 
         self._ask(effect.path, key, Question(asking, finish, lambda: None, is_wanted))
 
-    def _place(self, path: Path) -> tuple[Any, ...] | None:
+    def _identify(self, path: Path) -> tuple[Any, ...] | None:
         """Return the identity of the loop at a path and of its last reply."""
         loop = self.loop(path)
         return None if loop is None else (loop.setup.within, loop.iterations)
@@ -165,7 +169,7 @@ class InProgress:
             loop = self.state.at(run.path)
             return self.may_count(run, result) and loop is not None and not isinstance(loop.phase, Finished)
 
-        self._ask(run.path, key, Question(asking, record, lambda: record(run.result), is_wanted))
+        self._ask(run.path, key, Question(asking, record, lambda: record(run.result), is_wanted, run))
 
     def _ask(self, path: Path, key: Key, question: Question) -> None:
         try:
@@ -197,7 +201,7 @@ class InProgress:
             case ModelRequest():
                 return loop is not None and isinstance(loop.phase, Ready)
             case CallRun() as run:
-                return loop is not None and _runs(loop, run)
+                return loop is not None and _awaits(loop, run)
             case Question() as question:
                 return question.is_wanted()
 
@@ -217,7 +221,7 @@ class InProgress:
         since = datetime.fromtimestamp(operation.since, UTC)
         return RunningCall("/".join(operation.key[1:]), name, since, *operation.report)
 
-    def shown(self, *, has_text: bool = False) -> Progress:
+    def show(self, *, has_text: bool = False) -> Progress:
         """Return what is in progress, for other processes. `has_text`: with the text of the reply that streams.
 
         It takes no lock: another thread asks, or the copy of a handle in a forked child.
@@ -230,12 +234,18 @@ class InProgress:
             return Progress(calls, reply.work.read.partial_text or None)
         return Progress(calls)
 
+    def seconds_to_timeouts(self) -> list[float]:
+        """Return the seconds until each limit of a tool, and until each grace that is not over."""
+        operations = tuple(self.operations.values())
+        limits = [each.deadline - time.monotonic() for each in operations if each.deadline is not None]
+        return limits + [seconds for _, seconds in list_graces(self.state, operations) if seconds > 0]
+
     def next_orphan(self) -> ev.Event | None:
         """Return the end of a request or call that is in progress in the state, but not in this process."""
         for path, loop in driven(self.state):
             if isinstance(loop.phase, Requesting) and ("request", *path) not in self.operations:
                 return ev.RequestFailed(path=path)
-        for path, call in running(self.state):
+        for path, call in list_running(self.state):
             above = self.loop(path)
             is_open = above is not None and isinstance(above.phase, Running)
             if ("run", *path, call.id) not in self.operations and (is_open or is_ending(self.state, path)):
@@ -256,25 +266,29 @@ class InProgress:
 
     def may_count(self, run: CallRun, result: Result | None = None) -> bool:
         """Return whether the end of a run may still be the result of its call. `result`: None if it is unknown."""
-        *above, call = (self._call((*run.path, run.call.id)[:length]) for length in range(1, len(run.path) + 2))
+        *above, call = self.state.calls_along((*run.path, run.call.id))
         loop = self.state.at(run.path)
-        round_ = None if loop is None else round_of(loop)
-        if round_ is None or call is None or round_.iteration != run.context.iteration:
+        if loop is None or call is None or loop.iterations != run.context.iteration:
             return False
-        return ends(call, run.call.attempts, result) and all(each and each.status is Status.RUNNING for each in above)
+        return may_end(call, run.call.attempts, result) and all(
+            each and each.status is Status.RUNNING for each in above
+        )
 
-    def _call(self, path: Path) -> Call | None:
-        """Return the call at a path, if its round is open."""
-        loop = self.state.at(path[:-1])
-        round_ = None if loop is None else round_of(loop)
-        return None if round_ is None else round_.find(path[-1])
+    def has_runs(self) -> bool:
+        """Return whether a tool whose end may count still runs in a thread.
+
+        It takes no lock, because other handles call it while they hold theirs.
+        """
+        operations = tuple(self.operations.values())
+        runs = [each.work for each in operations if isinstance(each.work, CallRun) and each.has_thread]
+        return any(map(self.may_count, runs))
 
     def log_fields(self, path: Path) -> dict[str, str]:
         """Return the log fields of a loop."""
         return {"loop_id": self.state.root.setup.loop_id, "path": "/".join(path)}
 
 
-def one_question(ask: Callable[[], Any]) -> Questions[Any]:
+def ask_one(ask: Callable[[], Any]) -> Questions[Any]:
     """Call one function. The answer is its value, or the exception that it raised."""
     try:
         return (yield ask, ())
@@ -282,16 +296,16 @@ def one_question(ask: Callable[[], Any]) -> Questions[Any]:
         return error
 
 
-def _runs(loop: Loop, run: CallRun) -> bool:
+def _awaits(loop: Loop, run: CallRun) -> bool:
     """Return whether a loop waits for the end of this run."""
-    if loop.round is None or not isinstance(loop.phase, Running) or run.setup.within != loop.setup.within:
+    if not isinstance(loop.phase, Running) or run.setup.within != loop.setup.within:
         return False
-    call = loop.round.find(run.call.id)
+    call = loop.phase.round.find(run.call.id)
     is_running = call is not None and call.status is Status.RUNNING
-    return is_running and run.identity == (loop.round.iteration, call.attempts if call else 0)
+    return is_running and run.identity == find_run(loop, run.call.id)
 
 
-def keys_of(effect: Effect) -> tuple[Key, ...]:
+def list_keys(effect: Effect) -> tuple[Key, ...]:
     """Return the keys of the operations that an effect may have led to."""
     path = effect.path
     match effect:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import define, field
 
+from toolloop._engine.pace import Slot
 from toolloop._engine.questions import FunctionCall, Questions, ask_each, await_each
 from toolloop._engine.tool_calls import CallRun, Steps
 from toolloop.machine.queries import driven_at
@@ -24,7 +25,7 @@ from toolloop.providers.protocol import Reply, Request
 from toolloop.providers.replies import built_reply
 
 if TYPE_CHECKING:
-    from toolloop._journal.journal import PendingRecord
+    from toolloop._journal.records import PendingRecord
 
 LOG = logging.getLogger("toolloop")
 
@@ -42,6 +43,7 @@ class ModelRequest:
         around: the context manager of the observers.
         read: the part of the reply that was streamed so far.
         summary: how to use the reply, if the request is for a summary of the history.
+        slot: its place among the requests of a worker.
 
     """
 
@@ -51,6 +53,7 @@ class ModelRequest:
     around: Callable[[], AbstractContextManager[object]] = nullcontext
     read: Accumulator = field(factory=Accumulator)
     summary: Any = None
+    slot: Slot = field(factory=Slot)
 
     def perform(self) -> Steps:
         """Send the request, and read the reply."""
@@ -95,6 +98,7 @@ class Question:
         finish: takes the value of the generator.
         give_up: called if the question was cancelled, or the loop no longer waits for the answer.
         is_wanted: returns whether the loop waits for the answer.
+        run: the run whose result the functions filter; None for functions that are called before an effect.
         first: the first function, with its arguments.
         goes_on: returns whether to call the next function, after the first.
 
@@ -104,6 +108,7 @@ class Question:
     finish: Callable[[Any], object]
     give_up: Callable[[], object]
     is_wanted: Callable[[], bool]
+    run: CallRun | None = None
     first: FunctionCall = field(init=False)
     goes_on: Callable[[], bool] = field(init=False)
 
@@ -132,7 +137,7 @@ class Operation:
         begun: when that began, by `time.monotonic`.
         thread: the thread that performs it, or is about to; None if the driver or a task performs it.
         left_at: when its loop was seen to end without waiting for it any longer, by `time.monotonic`.
-        since: when it began, in seconds since the epoch, once `InProgress.shown` has measured it.
+        since: when it began, in seconds since the epoch, once `InProgress.show` has measured it.
         report: the last progress that its tool reported: the message, the progress and the total.
         interrupted: whether the caller gave it up with Ctrl-C, so that its tool sees `cancelled`.
         outcome: its value and its error, until they are recorded.
@@ -153,6 +158,12 @@ class Operation:
     interrupted: bool = False
     outcome: tuple[Any, Exception | None] | None = None
     cancel: Callable[[float], object] = lambda _seconds: None
+
+    @property
+    def run(self) -> CallRun | None:
+        """The run of a call that it performs, or whose result it filters."""
+        work = self.work
+        return work if isinstance(work, CallRun) else work.run if isinstance(work, Question) else None
 
     @property
     def name(self) -> str:
@@ -235,21 +246,29 @@ def notice_ends(state: State, operations: Iterable[Operation]) -> None:
             operation.left_at = time.monotonic()
 
 
-def grace_of(state: State, operation: Operation) -> float | None:
+def find_grace(state: State, operation: Operation) -> float | None:
     """Return until when the driver waits for an operation, by `time.monotonic`; None if its loop is not to end."""
     return None if operation.left_at is None else operation.left_at + state.root.setup.stop_grace
 
 
+def list_graces(state: State, operations: Iterable[Operation]) -> list[tuple[Operation, float]]:
+    """Return the operations of loops that are to end, each with the seconds for which the driver still waits."""
+    now, until = time.monotonic(), [(each, find_grace(state, each)) for each in operations]
+    return [(each, max(0.0, at - now)) for each, at in until if at is not None]
+
+
 def is_graced(state: State, operation: Operation) -> bool:
     """Return whether `stop_grace` seconds have not passed since the loop was seen to end."""
-    until = grace_of(state, operation)
+    until = find_grace(state, operation)
     return until is None or time.monotonic() < until
 
 
 def is_given_up(state: State, operation: Operation) -> bool:
     """Return whether it is a request that a stop cut off: at once if its reply is streamed, else after the grace."""
     work = operation.work
-    is_cut = isinstance(work, ModelRequest) and (work.hear is not None or not is_graced(state, operation))
+    if not isinstance(work, ModelRequest):
+        return False
+    is_cut = work.hear is not None or work.slot.waits or not is_graced(state, operation)
     return is_cut and _is_stopped(state, operation)
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
 from functools import partial
 from math import inf
 from typing import Any
@@ -15,6 +16,7 @@ from toolloop._engine.tool_calls import CallRun
 from toolloop._interface.calls import PolicyView
 from toolloop._interface.config import LoopConfig, Opinion, Policy, ResultFilter
 from toolloop._interface.decisions import to_record
+from toolloop._requests.output import MisfitError, last_text, read_json
 from toolloop.errors import IllegalCommand
 from toolloop.events import ResultFiltered
 from toolloop.machine.record import journal_events as ev
@@ -45,6 +47,7 @@ from toolloop.tools.responses.results import kinds_for
 from toolloop.tools.tool_errors import shortened
 
 LOG = logging.getLogger("toolloop.tools")
+_MOST_NAMES = 10
 
 AnyTool = Tool[..., Any]
 
@@ -61,11 +64,13 @@ class Around:
     Attributes:
         policies: those of the loops around it, outermost first.
         view: that of the loop whose call it is in; None for the outermost loop.
+        metadata: reads the metadata of the outermost loop.
 
     """
 
     policies: tuple[Policy, ...] = ()
     view: PolicyView | None = None
+    metadata: Callable[[], Mapping[str, str]] = dict
 
 
 _NOTHING = Around()
@@ -94,35 +99,45 @@ class Policies:
             Exception: `stop_when` raised it.
 
         """
-        view = PolicyView(loop, around.view)
+        view = PolicyView(loop, around.view, around.metadata)
         if effect.stop_when and self.config.stop_when is not None:
             stop = yield self.config.stop_when, (view,)
             if stop:
                 return ev.Judged(path=effect.path, stop=True, reason=stop if isinstance(stop, str) else None)
+        if effect.output:
+            return ev.Judged(path=effect.path, problems=self._find_problems(loop))
         results: list[tuple[str, PolicyResult]] = []
-        calls = [] if loop.round is None else [each for each in loop.round.calls if each.id in effect.calls]
-        for call in calls:
+        for call in [each for each in loop.calls if each.id in effect.calls]:
             tool = self.tools.get(call.name)
-            result: PolicyResult | None = self._rejection(loop, call, tool, external)
+            result: PolicyResult | None = self._reject(loop, call, tool, external)
             if result is None:
-                judged = partial(self._result_of, call=call, tool=tool, external=external, now=now)
-                result = yield from self._judged(loop, call, view, around, judged)
+                judged = partial(self._make_result, call=call, tool=tool, external=external, now=now)
+                result = yield from self._judge_call(loop, call, view, around, judged)
             if isinstance(result, Wait) and tool is not None and tool.preview is not None:
-                result = evolve(result, preview=(yield from _preview(tool.preview, call)))
+                result = evolve(result, preview=(yield from _make_preview(tool.preview, call)))
             if result is not None:
                 results.append((call.id, result))
         return ev.Judged(path=effect.path, results=tuple(results))
 
+    def _find_problems(self, loop: Loop) -> tuple[str, ...]:
+        """Return why the answer is not one of the class of the result. Without the class, it must be JSON."""
+        text, output = last_text(decode(loop.response or '{"content":[]}')), self.config.typed()
+        try:
+            read_json(text) if output is None else output.read(text)
+        except MisfitError as error:
+            return error.problems
+        return ()
+
     def previews(self, loop: Loop) -> Questions[tuple[tuple[str, str], ...]]:
         """Return the previews of the uncertain calls that have none: they never waited, or were edited since."""
         made = []
-        for call in [] if loop.round is None else loop.round.having(Status.WAITING):
+        for call in loop.calls.having(Status.WAITING):
             tool = self.tools.get(call.name)
             if call.why is Why.UNCERTAIN and call.preview is None and tool is not None and tool.preview is not None:
-                made.append((call.id, (yield from _preview(tool.preview, call))))
+                made.append((call.id, (yield from _make_preview(tool.preview, call))))
         return tuple(made)
 
-    def _judged(
+    def _judge_call(
         self,
         loop: Loop,
         call: Call,
@@ -132,26 +147,26 @@ class Policies:
     ) -> Questions[PolicyResult | None]:
         """Return the result for a call: what the policies around say of it, then those of its own loop."""
         shown = ToolCall(call, loop.setup, loop.iterations)
-        outer = yield from _outer(around.policies, shown, view)
+        outer = yield from _ask_outer(around.policies, shown, view)
         if isinstance(outer, Deny):
             denied = result_of(outer)
             if not isinstance(denied, Wait):
                 return denied
             outer = [Ask(denied.reason, fresh=True)]  # it has no reason to tell the model; the inner policy may deny
-        opinion = yield from self._opinion(shown, view)
+        opinion = yield from self._ask_own(shown, view)
         result = result_of(opinion)
         if isinstance(result, DecisionRecord) and result.kind != "approve":
             return result
         if not outer and isinstance(result, DecisionRecord) and result.content is not None:
             edited = ToolCall(call._replace(edited=result.content), loop.setup, loop.iterations)
-            about = yield from _outer(around.policies, edited, view)
+            about = yield from _ask_outer(around.policies, edited, view)
             outer = [Ask("a policy around forbids the edited input", fresh=True)] if isinstance(about, Deny) else about
         if not outer:
             return result
         inner = [opinion] if isinstance(opinion, Ask) else opinion if isinstance(opinion, Sequence) else []
         return result_of([*outer, *inner])
 
-    def _result_of(  # noqa: PLR0911 - one return for each opinion
+    def _make_result(  # noqa: PLR0911 - one return for each opinion
         self, opinion: Opinion, call: Call, tool: AnyTool | None, external: frozenset[str], now: float
     ) -> PolicyResult | None:
         """Return the policy result for an opinion; None lets the call run. An invalid opinion asks the caller."""
@@ -162,24 +177,26 @@ class Policies:
             case None:
                 return None
             case Ask():
-                return _wait(why, [opinion])
+                return _make_wait(why, [opinion])
             case Sequence():
-                return _wait(why, opinion)
+                return _make_wait(why, opinion)
             case Approve(remember=Grant()):
-                return _wait(why, [Ask("of the policy: only a person can give a grant", fresh=True)])
-            case Approve(input=edited) if edited is not None and tool is not None and misfit(tool, edited):
-                return _wait(why, [Ask("the policy approved with an input that does not fit the schema", fresh=True)])
+                return _make_wait(why, [Ask("of the policy: only a person can give a grant", fresh=True)])
+            case Approve(input=edited) if edited is not None and tool is not None and find_misfit(tool, edited):
+                return _make_wait(
+                    why, [Ask("the policy approved with an input that does not fit the schema", fresh=True)]
+                )
         known = {*self.tools.names, *external}
         try:
             return to_record(opinion, call_id=call.id, now=now, kinds=kinds_for(call), known_tools=known)
         except IllegalCommand as error:
-            return _wait(why, [Ask(f"of the policy: {error}", fresh=True)])
+            return _make_wait(why, [Ask(f"of the policy: {error}", fresh=True)])
 
-    def _rejection(self, loop: Loop, call: Call, tool: AnyTool | None, external: frozenset[str]) -> Reject | None:
+    def _reject(self, loop: Loop, call: Call, tool: AnyTool | None, external: frozenset[str]) -> Reject | None:
         """Reject a call of an unknown tool, or with an input that does not fit. The policies never see it."""
         texts = loop.setup.texts
         if tool is not None:
-            problems = misfit(tool, decode(call.effective_input))
+            problems = find_misfit(tool, decode(call.effective_input))
             if problems is None:
                 return None
             text = fill_text(texts, "invalid_input", name=call.name, problems=problems)
@@ -188,47 +205,70 @@ class Policies:
             return None
         if call.name in loop.setup.gone:
             return Reject(Outcome.UNKNOWN_TOOL, fill_text(texts, "tool_gone", name=call.name))
-        known = ", ".join(sorted({*self.tools.names, *external})) or "none"
+        known = _name_nearest(call.name, loop, self.tools)
         return Reject(Outcome.UNKNOWN_TOOL, fill_text(texts, "unknown_tool", name=call.name, known=known))
 
-    def _opinion(self, shown: ToolCall, view: PolicyView) -> Questions[Opinion]:
-        """Return a decision, an `Ask` or several, or None to let the call run. A policy that fails asks the caller."""
-        tool, policy = self.tools.get(shown.name), self.config.on_tool_call
-        needs_approval = False if tool is None else tool.needs_approval
-        if policy is not None:
-            opinion = yield from _asking_on_failure(policy, (shown, view))
-            if isinstance(opinion, (Approve, Deny, Answer, Ask)):
-                digest = getattr(opinion, "digest", None)
-                is_bound = digest is None or digest == shown.digest
-                return opinion if is_bound else Ask("the policy decided another call", fresh=True)
-            if _are_asks(opinion):
-                return opinion or None
-            if opinion is not None:
-                return Ask(f"the policy returned {type(opinion).__name__}, which is not a decision", fresh=True)
-        if isinstance(needs_approval, bool):
-            return Ask() if needs_approval else None
-        needed = yield from _asking_on_failure(needs_approval, (shown,))
-        try:
-            return needed or None if isinstance(needed, Ask) or _are_asks(needed) else Ask() if needed else None
-        except Exception as error:  # noqa: BLE001 - the answer is neither true nor false
-            return _FailedAsk(f"the value of needs_approval raised {type(error).__name__}", fresh=True)
+    def _ask_own(self, shown: ToolCall, view: PolicyView) -> Questions[Opinion]:
+        """Return a decision, an `Ask` or several, or None to let the call run. A policy that fails asks the caller.
+
+        An `Ask` of the policy adds to what the tool itself demands: so that a further rule never lets more run.
+        """
+        policy = self.config.on_tool_call
+        opinion = None if policy is None else (yield from _ask_policy(policy, shown, view))
+        if opinion == []:
+            return None
+        if isinstance(opinion, (Approve, Deny, Answer)):
+            return opinion
+        tool = self.tools.get(shown.name)
+        own = None if tool is None else (yield from _ask_tool(tool, shown))
+        if opinion is None:
+            return own
+        demanded = [each for each in _as_list(own) if not _is_plain(each)]
+        return [*_as_list(opinion), *demanded] if demanded else opinion
 
 
-def _asking_on_failure(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Questions[Any]:
+def _ask_policy(policy: Policy, shown: ToolCall, view: PolicyView) -> Questions[Opinion]:
+    """Return what the policy of the configuration says of a call; any other value than an opinion asks the caller."""
+    opinion = yield from _ask_safely(policy, (shown, view))
+    if isinstance(opinion, (Approve, Deny, Answer, Ask)):
+        digest = getattr(opinion, "digest", None)
+        is_bound = digest is None or digest == shown.digest
+        return opinion if is_bound else Ask("the policy decided another call", fresh=True)
+    if opinion is None or _are_asks(opinion):
+        return None if opinion is None else [*opinion]
+    return Ask(f"the policy returned {type(opinion).__name__}, which is not a decision", fresh=True)
+
+
+def _ask_tool(tool: AnyTool, shown: ToolCall) -> Questions[Ask | Sequence[Ask] | None]:
+    """Return what a tool says of a call of its own: an `Ask` or several, or None to let the call run."""
+    if isinstance(tool.needs_approval, bool):
+        return Ask() if tool.needs_approval else None
+    needed = yield from _ask_safely(tool.needs_approval, (shown,))
+    try:
+        return needed or None if isinstance(needed, Ask) or _are_asks(needed) else Ask() if needed else None
+    except Exception as error:  # noqa: BLE001 - the answer is neither true nor false
+        return _FailedAsk(f"the value of needs_approval raised {type(error).__name__}", fresh=True)
+
+
+def _as_list(asks: Ask | Sequence[Ask] | None) -> Sequence[Ask]:
+    return [asks] if isinstance(asks, Ask) else asks or ()
+
+
+def _ask_safely(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Questions[Any]:
     try:
         return (yield function, arguments)
     except Exception as error:  # noqa: BLE001 - whatever a policy raises, the caller decides
         return _FailedAsk(f"the policy raised {type(error).__name__}", fresh=True)
 
 
-def _outer(policies: Sequence[Policy], shown: ToolCall, view: PolicyView) -> Questions[Deny | list[Ask]]:
+def _ask_outer(policies: Sequence[Policy], shown: ToolCall, view: PolicyView) -> Questions[Deny | list[Ask]]:
     """Return the first denial of the policies around a loop, or all that they ask.
 
     They leave the verdict to the inner policies, so an answer or an edit of theirs counts as an `Ask`.
     """
     asks: list[Ask] = []
     for policy in policies:
-        opinion = yield from _asking_on_failure(policy, (shown, view))
+        opinion = yield from _ask_safely(policy, (shown, view))
         match opinion:
             case Deny():
                 return opinion
@@ -250,12 +290,12 @@ def _are_asks(opinion: Any) -> bool:
     return isinstance(opinion, (list, tuple)) and all(isinstance(each, Ask) for each in opinion)
 
 
-def _wait(why: Why, asks: Sequence[Ask]) -> Wait:
+def _make_wait(why: Why, asks: Sequence[Ask]) -> Wait:
     """Return the policy result for one or more `Ask`s, each a demand. A plain one needs none of its own."""
-    reasons = dict.fromkeys(text for each in asks if (text := _text(each.reason)) is not None)
-    times = [seconds for each in asks if (seconds := _seconds(each.expires_in)) is not None]
+    reasons = dict.fromkeys(text for each in asks if (text := _read_text(each.reason)) is not None)
+    times = [seconds for each in asks if (seconds := _read_seconds(each.expires_in)) is not None]
     is_counted = why is Why.APPROVAL and not (len(asks) == 1 and _is_plain(asks[0]))
-    demands = tuple(map(_demand, asks)) if is_counted else ()
+    demands = tuple(map(_make_demand, asks)) if is_counted else ()
     return Wait(why, "; ".join(reasons) if reasons else None, expires_in=min(times, default=None), demands=demands)
 
 
@@ -264,29 +304,29 @@ def _is_plain(ask: Ask) -> bool:
     return evolve(ask, reason=None, expires_in=None, fresh=bool(ask.fresh)) == Ask()
 
 
-def _demand(ask: Ask) -> Demand:
+def _make_demand(ask: Ask) -> Demand:
     return Demand(
         ask.need,
         tuple(map(well_formed, ask.of)),
         tuple(map(well_formed, ask.not_by)),
         fresh=bool(ask.fresh),
-        reason=_text(ask.reason),
-        rule=_text(ask.rule),
-        rule_digest=_text(ask.rule_digest),
-        expires_in=_seconds(ask.expires_in),
+        reason=_read_text(ask.reason),
+        rule=_read_text(ask.rule),
+        rule_digest=_read_text(ask.rule_digest),
+        expires_in=_read_seconds(ask.expires_in),
         remind_after=tuple(map(float, ask.remind_after)),
         failed=isinstance(ask, _FailedAsk),
     )
 
 
-def _text(text: object) -> str | None:
+def _read_text(text: object) -> str | None:
     try:
         return None if text is None else well_formed(str(text))
     except Exception:  # noqa: BLE001 - of an object of the policy
         return f"{a_type(text)} that cannot be shown"
 
 
-def _preview(preview: Preview, call: Call) -> Questions[str]:
+def _make_preview(preview: Preview, call: Call) -> Questions[str]:
     """Return the preview of a call. An error becomes the text, because a person still decides the call."""
     try:
         text = yield preview, (decode(call.effective_input),)
@@ -295,7 +335,7 @@ def _preview(preview: Preview, call: Call) -> Questions[str]:
         return f"preview failed: {describe_failure(error)}"
 
 
-def _seconds(expires_in: Any) -> float | None:
+def _read_seconds(expires_in: Any) -> float | None:
     """Return the limit in seconds that a policy sets. With an invalid value, the call expires at once."""
     if expires_in is None:
         return None
@@ -303,7 +343,7 @@ def _seconds(expires_in: Any) -> float | None:
     return float(min(expires_in, LATEST)) if is_number and 0 <= expires_in < inf else 0.0
 
 
-def misfit(tool: AnyTool, given: Any) -> str | None:
+def find_misfit(tool: AnyTool, given: Any) -> str | None:
     """Return the problems of an input that does not fit a tool's schema, one per line; None if it fits.
 
     If the tool's own code raises (a validator, a default), the model also gets that as a problem.
@@ -319,7 +359,7 @@ def misfit(tool: AnyTool, given: Any) -> str | None:
     return shortened("\n".join(f"- {problem}" for problem in problems))
 
 
-def filtering(
+def call_filters(
     filters: Sequence[ResultFilter], run: CallRun, result: Result, tell: Callable[[ResultFiltered], None]
 ) -> Questions[Result]:
     """Call each result filter in turn, with the content that the previous one returned.
@@ -353,3 +393,13 @@ def filtering(
             tell(ResultFiltered(iteration, call.id, call.name, name, *sizes, path=run.path))
             run.result = result = evolve(result, content=content, plain=None)
     return result
+
+
+def _name_nearest(name: str, loop: Loop, tools: ToolRegistry) -> str:
+    """Return the names of the tools of a loop, or of those with the nearest names. The model finds deferred ones."""
+    defined = [*tools.definitions(), *(decode(loop.setup.params).get("tools") or ())]
+    names = sorted({each["name"] for each in defined if each.get("name") and not each.get("defer_loading")})
+    if len(names) <= _MOST_NAMES:
+        return ", ".join(names) or "none"
+    nearest = sorted(get_close_matches(name, names, _MOST_NAMES, cutoff=0.0))
+    return f"{', '.join(nearest)}, and {len(names) - len(nearest)} others"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -15,10 +15,11 @@ from toolloop._interface.calls import PolicyView
 from toolloop._interface.config import LoopConfig
 from toolloop._requests.params import RequestMaker, Secrets, external_names
 from toolloop.events import Observer
-from toolloop.machine.record.loop import Loop, round_of
+from toolloop.machine.record.loop import Loop
 from toolloop.machine.record.state import Path, State
 from toolloop.machine.values.jsontext import decode
-from toolloop.machine.values.setup import Setup
+from toolloop.machine.values.setup import Setup, keep_gone
+from toolloop.prices import Prices
 from toolloop.tools import Tool, ToolRegistry
 
 
@@ -33,6 +34,7 @@ class Runtime:
         compactor: decides when to compact its history.
         is_new: whether another driver began the loop, so that its tools must be compared with those here.
         is_unchecked: whether its tools changed, so that its history must be checked against them.
+        checked_params: the parameters of the last request, which were checked.
         secrets: calls the caller's code for the parameters that are not stored; None if they are known.
 
     """
@@ -45,12 +47,14 @@ class Runtime:
     compactor: Compactor
     is_new: bool = False
     is_unchecked: bool = False
+    checked_params: str | None = None
     secrets: Callable[[], Secrets] | None = None
 
     @classmethod
     def of(cls, setup: Setup, tools: ToolRegistry, config: LoopConfig, secrets: Secrets) -> Runtime:
         """Return the runtime of a loop with this setup."""
-        requests = RequestMaker([tool.definition() for tool in _in_order(setup, tools)], secrets)
+        definitions = [tool.definition() for tool in _in_order(setup, tools)]
+        requests = RequestMaker(definitions, secrets, config.cache)
         return cls(
             tools,
             config,
@@ -74,12 +78,13 @@ class Runtime:
 
     def setup(self, setup: Setup) -> Setup:
         """Return the setup of a loop with the tools and callables of this process."""
-        known = {**dict(setup.gone_secrets), **{facts.name: facts.secret for facts in setup.tools}}
+        tools, gone_tools = keep_gone(setup, tuple(tool.facts() for tool in _in_order(setup, self.tools)))
         return evolve(
             setup,
-            tools=tuple(tool.facts() for tool in _in_order(setup, self.tools)),
+            tools=tools,
+            gone_tools=gone_tools,
             gone=(setup.gone | {facts.name for facts in setup.tools}) - set(self.tools.names),
-            gone_secrets=tuple((name, known[name]) for name in known if known[name] and name not in self.tools.names),
+            gone_secrets=tuple((name, secret) for name, secret in setup.gone_secrets if name not in self.tools.names),
             callables=self.config.callables(),
         )
 
@@ -93,18 +98,17 @@ def _in_order(setup: Setup, tools: ToolRegistry) -> list[Tool[..., Any]]:
 class Runtimes:
     """The runtimes of a tree of loops."""
 
-    def __init__(self, root: Runtime) -> None:
-        """Start with the runtime of the outermost loop."""
+    def __init__(self, root: Runtime, metadata: Callable[[], Mapping[str, str]] = dict) -> None:
+        """Start with the runtime of the outermost loop. `metadata`: reads that of the loop."""
         self.root = root
+        self._metadata = metadata
         self._nested: dict[Path, Runtime] = {}
 
     def at(self, state: State, path: Path) -> Runtime | None:
         """Return the runtime of a loop; None if the loop does not exist, or the tool of its call is gone."""
         runtime = self.root
-        for depth, call_id in enumerate(path, 1):
-            above, loop = state.at(path[: depth - 1]), state.at(path[:depth])
-            round_ = None if above is None else round_of(above)
-            call = None if round_ is None else round_.find(call_id)
+        for depth in range(1, len(path) + 1):
+            loop, call = state.at(path[:depth]), state.find_call(path[:depth])
             tool = None if call is None else runtime.tools.get(call.name)
             if loop is None or call is None or not isinstance(tool, SubLoop):
                 return None
@@ -115,6 +119,12 @@ class Runtimes:
                 known.secrets = partial(tool.secrets, decode(call.effective_input))
             runtime = known
         return runtime
+
+    def prices(self, state: State, path: Path) -> Prices | None:
+        """Return the prices for a loop: its own, or those of the nearest loop around it that has some."""
+        around = (self.at(state, path[:depth]) for depth in range(len(path), -1, -1))
+        found = (runtime.config.pricing() for runtime in around if runtime is not None)
+        return next((prices for prices in found if prices is not None), None)
 
     def begin(self, setup: Setup, tool: SubLoop, secrets: Secrets) -> Runtime:
         """Make the runtime of a new loop inside a call of this tool."""
@@ -133,9 +143,9 @@ class Runtimes:
         for depth in range(len(path)):
             runtime, loop = self.at(state, path[:depth]), state.at(path[:depth])
             if runtime is not None and loop is not None:
-                view = PolicyView(loop, view)
+                view = PolicyView(loop, view, self._metadata)
                 policies += [] if runtime.config.on_tool_call is None else [runtime.config.on_tool_call]
-        return Around(tuple(policies), view)
+        return Around(tuple(policies), view, self._metadata)
 
     def observers(self, path: Path) -> Sequence[Observer]:
         """Return the observers of a loop: its own, and those of the loops above it."""

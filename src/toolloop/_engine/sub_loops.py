@@ -8,13 +8,13 @@ from typing import Annotated, Any, Never
 from attrs import evolve, field, frozen
 
 from toolloop._interface.config import DEFAULT_CONFIG, LoopConfig
-from toolloop._interface.loop_params import Beginning, as_registry, begin_with
+from toolloop._interface.loop_params import Beginning, as_registry, begin_with, refuse_short_marks
 from toolloop._messages.reading import is_blank
 from toolloop._public import set_module
 from toolloop._requests.params import Secrets
 from toolloop.errors import BadTool
 from toolloop.machine.record import journal_events as ev
-from toolloop.machine.rules.limits import lesser
+from toolloop.machine.rules.limits import take_lesser
 from toolloop.machine.values.calls import Call
 from toolloop.machine.values.jsontext import JSON, a_type, decode, encode, fingerprint
 from toolloop.machine.values.setup import LoopFacts, Setup, ToolFacts
@@ -87,10 +87,10 @@ def sub_loop(  # noqa: PLR0913 - the options of a tool and of a loop
         needs_approval,
         "once",
         is_async=False,
-        intake=_intake(name, description, input_schema),
+        intake=_make_intake(name, description, input_schema),
         registry=registry,
         config=config,
-        params=_checked(params, registry, asked=_asked(name)),
+        params=_check_params(params, registry, config, asked=_asked(name)),
     )
 
 
@@ -133,16 +133,16 @@ class SubLoop(Tool[..., Never]):
         messages = begins.messages or ()
         begins.refuse_invalid(messages, self.registry, asked=_asked(self.name))
         limits = self.config.limits()
-        deepest = lesser(parent.limits.max_depth, parent.depth - len(parent.within) + _DEEPEST)
+        deepest = take_lesser(parent.limits.max_depth, parent.depth - len(parent.within) + _DEEPEST)
         setup = begins.setup(
             self.registry,
             self.config,
             loop_id=parent.loop_id,
-            limits=evolve(limits, max_depth=lesser(limits.max_depth, deepest)),
+            limits=evolve(limits, max_depth=take_lesser(limits.max_depth, deepest)),
             depth=parent.depth + 1,
             within=(*parent.within, (iteration, call.id, call.attempts + 1)),
         )
-        return ev.Opened(setup=setup, messages=messages, at=at, path=setup.path), _copied(begins.secrets)
+        return ev.Opened(setup=setup, messages=messages, at=at, path=setup.path), _copy_secrets(begins.secrets)
 
     def secrets(self, input: dict[str, JSON]) -> Secrets:  # noqa: A002 - the API's name for it
         """Return the parameters that no journal stores, for a call with this input.
@@ -151,15 +151,15 @@ class SubLoop(Tool[..., Never]):
             Exception: as for `begun`.
 
         """
-        return _copied(self._begin(input).secrets)
+        return _copy_secrets(self._begin(input).secrets)
 
     def _begin(self, given: dict[str, JSON]) -> Beginning:
         """Return the parameters for an input, with the child's first messages."""
-        task = _message(_task(given))
+        task = _make_message(_make_task(given))
         if isinstance(self._params, Beginning):
             return evolve(self._params, messages=(*(self._params.messages or ()), task))
         params = not_awaitable(self._params(given), f"{_asked(self.name)}: the params function")
-        begins = begin_with(params, self.registry, asked=_asked(self.name))
+        begins = begin_with(params, self.registry, asked=_asked(self.name), output=self.config.format())
         return evolve(begins, messages=(task,)) if begins.messages is None else begins
 
     def __repr__(self) -> str:
@@ -178,7 +178,7 @@ class _PromptIntake(FunctionIntake):
         return fields
 
 
-def _intake(name: str, description: str, schema: Mapping[str, JSON] | None) -> Intake:
+def _make_intake(name: str, description: str, schema: Mapping[str, JSON] | None) -> Intake:
     if schema is None:
         return _PromptIntake(name, read_signature(_prompted, {}), description, {})
     return JsonSchema.of(name, description, schema)
@@ -195,18 +195,21 @@ def _undriven(name: str) -> Callable[..., Never]:
     return undriven
 
 
-def _checked(params: Mapping[str, Any] | ParamsOf, registry: ToolRegistry, *, asked: str) -> Beginning | ParamsOf:
+def _check_params(
+    params: Mapping[str, Any] | ParamsOf, registry: ToolRegistry, config: LoopConfig, *, asked: str
+) -> Beginning | ParamsOf:
     """Return a function unchanged, or a mapping read and checked."""
     if callable(params) and not isinstance(params, Mapping):
         if is_async(params):
             raise TypeError(f"{asked}: the params function is async, which is not supported. Give a plain function")
         return params
-    begins = begin_with(params, registry, asked=asked)
-    begins.refuse_invalid((*(begins.messages or ()), _message("the task")), registry, asked=asked)
+    begins = begin_with(params, registry, asked=asked, output=config.format())
+    refuse_short_marks(begins.stored, registry, config.cache, asked=asked)
+    begins.refuse_invalid((*(begins.messages or ()), _make_message("the task")), registry, asked=asked)
     return begins
 
 
-def _copied(secrets: Secrets) -> Secrets:
+def _copy_secrets(secrets: Secrets) -> Secrets:
     """Return a copy for one child, because all children share the secrets of a mapping."""
     return Secrets(dict(secrets.options), dict(secrets.mcp_tokens))
 
@@ -215,11 +218,11 @@ def _asked(name: str) -> str:
     return f"sub_loop({name!r})"
 
 
-def _task(given: Mapping[str, JSON]) -> str:
+def _make_task(given: Mapping[str, JSON]) -> str:
     """Return the child's task: the prompt if its input has one, else the whole input."""
     prompt = given.get("prompt")
     return prompt if isinstance(prompt, str) and not is_blank(prompt) else encode(given)
 
 
-def _message(text: str) -> str:
+def _make_message(text: str) -> str:
     return encode({"role": "user", "content": text})

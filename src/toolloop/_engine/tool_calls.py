@@ -128,6 +128,7 @@ def prepare_run(  # noqa: PLR0913 - everything that a tool needs
     caller_state: Any = None,
     cancelled: Callable[[], bool] = lambda: False,
     report: Report = lambda *_: None,
+    lease_ends_at: Callable[[], float | None] = lambda: None,
 ) -> CallRun:
     """Return the run of a call whose input fits its tool.
 
@@ -140,6 +141,7 @@ def prepare_run(  # noqa: PLR0913 - everything that a tool needs
         caller_state: the caller's own object, `ToolContext.state`.
         cancelled: returns whether the result is no longer needed.
         report: takes the tool's progress.
+        lease_ends_at: returns the end of the driver's lease.
 
     """
     tool = tools.get(call.name)
@@ -155,6 +157,7 @@ def prepare_run(  # noqa: PLR0913 - everything that a tool needs
         state=caller_state,
         cancelled=cancelled,
         report=report,
+        lease_ends_at=lease_ends_at,
         spent=spent.append,
     )
     limit = setup.tool_timeout if tool.timeout is None else tool.timeout

@@ -6,9 +6,9 @@ import logging
 from functools import partial
 from typing import Any
 
-from toolloop._engine.in_progress import InProgress, one_question
+from toolloop._engine.in_progress import InProgress, ask_one
 from toolloop._engine.operations import DIGITS, Operation
-from toolloop._engine.policies import filtering
+from toolloop._engine.policies import call_filters
 from toolloop._engine.runtimes import Runtime, Runtimes
 from toolloop._engine.sub_loops import SubLoop
 from toolloop._engine.tool_calls import CallRun, prepare_run
@@ -42,16 +42,16 @@ class ToolRuns:
         if sum(each.runs_in_thread for each in operations) < _THREADS:
             return True
         runtime, loop = self._runtimes.at(state, effect.path), state.at(effect.path)
-        tool = None if runtime is None or loop is None else runtime.tools.get(_call(loop, effect.call_id).name)
+        tool = None if runtime is None or loop is None else runtime.tools.get(_find_call(loop, effect.call_id).name)
         return tool is None or tool.is_async or isinstance(tool, SubLoop)
 
     def begin(self, runtime: Runtime, loop: Loop, effect: RunCall) -> None:
         """Start a call."""
-        call = _call(loop, effect.call_id)
+        call = _find_call(loop, effect.call_id)
         tool = runtime.tools.get(call.name)
         if isinstance(tool, SubLoop):
-            now, iteration = self._progress.journal.now(), _iteration(loop)
-            asking = one_question(partial(tool.begun, loop.setup, iteration, call, at=now))
+            now, iteration = self._progress.journal.now(), loop.iterations
+            asking = ask_one(partial(tool.begun, loop.setup, iteration, call, at=now))
             finish = partial(self._begin_nested, effect, loop, call, tool)
             self._progress.ask(effect, asking, finish)
         else:
@@ -59,7 +59,7 @@ class ToolRuns:
 
     def _start(self, runtime: Runtime, loop: Loop, call: Call) -> tuple[Operation, CallRun]:
         """Record that a call starts."""
-        path, iteration, bus = loop.setup.path, _iteration(loop), self._progress.journal.bus
+        path, iteration, bus = loop.setup.path, loop.iterations, self._progress.journal.bus
         operation: Operation
 
         def report(*progress: Any) -> None:
@@ -76,6 +76,7 @@ class ToolRuns:
             caller_state=self._caller_state,
             cancelled=lambda: operation.interrupted or not self._progress.is_awaited(operation),
             report=report,
+            lease_ends_at=self._progress.journal.lease_ends_at,
         )
         if self._runtimes.observers(path):
             run.around = partial(bus.around, CallStarted(iteration, call.id, call.name, path=path))
@@ -93,7 +94,7 @@ class ToolRuns:
         runtime = self._runtimes.at(self._progress.state, effect.path)
         if loop is None or runtime is None or effect not in outstanding(self._progress.state):
             return
-        if loop.setup != seen.setup or _call(loop, call.id) != call:
+        if loop.setup != seen.setup or _find_call(loop, call.id) != call:
             return  # the effect is begun again with the new state
         if isinstance(came, Exception):
             operation, run = self._start(runtime, loop, call)
@@ -112,13 +113,13 @@ class ToolRuns:
         filters = () if runtime is None else runtime.config.result_filters
         if not is_awaited:
             extra = {**self._progress.log_fields(operation.path), "call_id": run.call.id}
-            LOG.warning("a call ended after the loop stopped waiting for it", extra=extra)
+            LOG.info("a call ended after the loop stopped waiting for it", extra=extra)
             if not self._progress.journal.is_stored and not may_count:
                 return  # with a store, the journal keeps late ends
         if not filters or result.outcome is not Outcome.RETURNED:
             self.record_end(operation, run, result)
             return
-        asking = filtering(filters, run, result, self._progress.announce)
+        asking = call_filters(filters, run, result, self._progress.announce)
         self._progress.ask_filters(run, result, asking, partial(self.record_end, operation, run))
 
     def record_end(self, operation: Operation, run: CallRun, result: Result | None, kind: Any = None) -> None:
@@ -137,30 +138,26 @@ class ToolRuns:
 
     def conclude(self, runtime: Runtime, loop: Loop, effect: Conclude) -> None:
         """End a call whose loop is over, with the result of that loop."""
-        call, nested = _call(loop, effect.call_id), self._progress.state.loops[*effect.path, effect.call_id]
+        call, nested = _find_call(loop, effect.call_id), self._progress.state.loops[*effect.path, effect.call_id]
         result = answer_of(nested, loop.setup.texts)
-        finish = partial(self._concluded, effect, loop, call.attempts, round(nested.active, DIGITS))
+        finish = partial(self._record_conclusion, effect, loop, call.attempts, round(nested.active, DIGITS))
         if runtime.tools.get(call.name) is None:
             finish(result)
             return
         known = partial(runtime.known_tools, loop)
-        run = prepare_run(runtime.tools, loop.setup, _iteration(loop), call, known=known)
-        asking = filtering(runtime.config.result_filters, run, result, self._progress.announce)
+        run = prepare_run(runtime.tools, loop.setup, loop.iterations, call, known=known)
+        asking = call_filters(runtime.config.result_filters, run, result, self._progress.announce)
         self._progress.ask(effect, asking, finish)
 
-    def _concluded(self, effect: Conclude, loop: Loop, attempt: int, took: float, result: Result) -> None:
-        run, above = (_iteration(loop), attempt), loop.setup.runs
+    def _record_conclusion(self, effect: Conclude, loop: Loop, attempt: int, took: float, result: Result) -> None:
+        run, above = (loop.iterations, attempt), loop.setup.runs
         ended = ev.Ended(effect.call_id, result, took, *run, above=above, path=effect.path)
         self._progress.record(ended, "step")  # it can be derived again
 
 
-def _call(loop: Loop, call_id: str) -> Call:
+def _find_call(loop: Loop, call_id: str) -> Call:
     """Return a call of the open round."""
-    call = None if loop.round is None else loop.round.find(call_id)
+    call = loop.calls.find(call_id)
     if call is None:
         raise AssertionError(f"the effect names {call_id!r}, which is not in the open round")
     return call
-
-
-def _iteration(loop: Loop) -> int:
-    return 0 if loop.round is None else loop.round.iteration

@@ -2,57 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import Any, ClassVar, Protocol
+from typing import Any, Generic
 
 from attrs import frozen
 
+from toolloop._drivers.driver import D
+from toolloop._drivers.streaming import AsyncUnread, Unread
 from toolloop._engine.engine import Engine
 from toolloop._engine.in_progress import InProgress
 from toolloop._engine.model_requests import ModelRequests
 from toolloop._engine.operations import exhaust
+from toolloop._engine.pace import DriveOptions
 from toolloop._engine.runtimes import Runtime, Runtimes
 from toolloop._engine.tool_runs import ToolRuns
 from toolloop._handles.commands import Commands
 from toolloop._handles.issuing import CommandIssuer
 from toolloop._handles.opening import LoopParts
 from toolloop._handles.waking import WakeUp
-from toolloop._journal.event_bus import EventBus
-from toolloop._journal.journal import LOG, Journal
-from toolloop._journal.lease import DriverLease
+from toolloop._journal.journal import Journal, LocalJournal
+from toolloop._journal.lease import DriverLease, DriverName
 from toolloop._journal.shared_journal import SharedJournal
-from toolloop.errors import Conflict, StoreError
+from toolloop._journal.store_access import safely
+from toolloop.errors import Conflict
 from toolloop.machine.queries import under_way
 from toolloop.machine.record.journal_events import Woken
+from toolloop.stores.protocol import Store
 from toolloop.tools import ToolContext
 
-
-class Driver(Protocol):
-    """The driver that performs the operations of an engine: a `SyncDriver` or an `AsyncDriver`."""
-
-    is_async: ClassVar[bool]
-    notifier: Any
-
-    def __init__(self, engine: Engine, when_late: Callable[[], None]) -> None:
-        """`when_late`: called in the thread of a tool that ends between two turns."""
-
-    def drive(self, result: Callable[[], Any]) -> Any:
-        """Drive until it is the caller's turn. `result`: returns the result of the turn."""
-
-    def read_by(self, unread: Any) -> None:
-        """Set the `Unread` or `AsyncUnread` of the turn's reader; None means that the turn is not streamed."""
+ALONE = DriveOptions()
 
 
 @frozen
-class Assembly:
-    """The parts of a loop.
+class Assembly(Generic[D]):
+    """The parts of a loop that is driven.
 
     Attributes:
-        parts: the parts that it was assembled from.
+        given: the parts that it was assembled from.
         journal: holds its state.
         lease: the right to drive a stored loop; None without a store.
+        progress: the operations in progress.
         runtimes: the tools and the configuration of each loop of the tree.
         requests: makes its model requests.
         engine: decides which operation is next.
@@ -63,15 +54,16 @@ class Assembly:
 
     """
 
-    parts: LoopParts
+    given: LoopParts
     journal: Journal
     lease: DriverLease | None
+    progress: InProgress
     runtimes: Runtimes
     requests: ModelRequests
     engine: Engine
     commands: Commands
     issuer: CommandIssuer
-    driver: Any
+    driver: D
     late: Callable[[], None]
 
     def begin_stored(self) -> None:
@@ -79,12 +71,15 @@ class Assembly:
 
         Raises:
             Conflict: a new loop was requested, and its id is in use.
+            Drift: a worker leaves the loop to others.
             StoreError: the store failed.
 
         """
         self.journal.commit()
-        if self.lease is None or not self.parts.rev:
+        if self.lease is None or self.given.is_new:
             return
+        if self.given.wake_up is not None and self.given.wake_up.on_drift == "leave":
+            self.given.wake_up.compare(self.journal.state, self.runtimes.root)
         if not self._is_to_be_taken_over():
             return
         steps = self._take_over(self.lease)
@@ -106,16 +101,14 @@ class Assembly:
         yield
 
     def _is_to_be_taken_over(self) -> bool:
-        return self.parts.take_over or under_way(self.journal.state)
+        return self.given.take_over or under_way(self.journal.state)
 
-    def turn(self, unread: Any) -> AbstractContextManager[None]:
+    def turn(self, unread: Unread | AsyncUnread | None) -> AbstractContextManager[None]:
         """Return the context manager of a turn. `unread`: of its reader; None means that it is not streamed.
 
         It replaces the reader of the previous turn, so no cleanup is needed after an interrupt.
         """
         self.journal.bus.reader = None if unread is None else unread.tell
-        self.requests.streams = unread is not None
-        self.driver.read_by(unread)
         return _Leaving(self.engine)
 
 
@@ -140,67 +133,38 @@ class _Leaving:
         self._engine.journal.bus.settle()
 
 
-def assemble(parts: LoopParts, driver_class: type[Driver]) -> Assembly:
+def assemble(parts: LoopParts, driver_class: type[D], options: DriveOptions = ALONE) -> Assembly[D]:
     """Assemble the parts of a loop. It sends and stores nothing, and starts no clock."""
-    is_async = driver_class.is_async
-    setup, here = parts.state.root.setup, parts.here
-    runtimes = Runtimes(Runtime.of(setup, here.tools, here.config, parts.secrets))
-    bus = EventBus(setup.loop_id)
-    lease: DriverLease | None = None
-    if parts.store is None:
-        journal = Journal(parts.state, here.clock, bus)
-    else:
-        stored = SharedJournal(
-            parts.state,
-            here.clock,
-            bus,
-            store=parts.store,
-            rev=parts.rev,
-            first_id=parts.first_id,
-            first=parts.first,
-            metadata=parts.metadata,
-            defers=is_async,
-        )
-        journal, lease = stored, DriverLease(stored, take_over=parts.take_over)
-    bus.connect(journal, runtimes.observers)
+    setup, here, is_async = parts.state.root.setup, parts.here, driver_class.is_async
+    metadata = dict if parts.place is None else partial(_read_metadata, parts.place.store, setup.loop_id)
+    runtimes = Runtimes(Runtime.of(setup, here.tools, here.config, parts.secrets), metadata)
+    name, stored = DriverName(), None
+    if parts.place is not None:
+        stored = SharedJournal(parts.state, here.clock, parts.place, runtimes.observers, defers=is_async)
+    journal = stored or LocalJournal(parts.state, here.clock, runtimes.observers)
     report_usage = here.context._spent if isinstance(here.context, ToolContext) else None  # noqa: SLF001 - it exists for this use
     progress = InProgress(journal, report_usage)
-    requests = ModelRequests(progress, runtimes, here.provider, is_async=is_async)
-    engine = Engine(
-        progress,
-        runtimes,
-        requests,
-        ToolRuns(progress, runtimes, getattr(here.context, "state", None)),
-        woken=partial(_woken, parts.wake_up or WakeUp(), journal, lease, runtimes.root),
-        is_asleep=parts.wake_up is not None,
-    )
-    if lease is not None:
-        lease.in_use, lease.progress.read = engine.has_runs, engine.shown
-    late = partial(_store_late_ends, journal, lease)
-    driver, commands = driver_class(engine, late), Commands(runtimes, journal.now)
-    if lease is not None:
-        lease.on_change = driver.notifier.notify
+    requests = ModelRequests(progress, runtimes, here.provider, options, is_async=is_async)
+    runs = ToolRuns(progress, runtimes, getattr(here.context, "state", None))
+    woken = partial(_make_woken, parts.wake_up or WakeUp(), journal, None if stored is None else name, runtimes.root)
+    is_asleep = parts.wake_up is not None
+    engine = Engine(progress, runtimes, requests, runs, woken=woken, is_asleep=is_asleep, holds=options.holds)
+    notifier, lease = driver_class.make_notifier(engine), None
+    if stored is not None:
+        uses: dict[str, Any] = {"in_use": progress.has_runs, "show": progress.show, "on_change": notifier.notify}
+        lease = DriverLease(stored, name, **uses, live=options.live, take_over=parts.take_over)
+    late = journal.bus.tell if lease is None else lease.store_late_ends
+    driver = driver_class(engine, notifier, late, leaves_behind=options.leaves_behind)
+    commands = Commands(runtimes, journal.now)
     issuer = CommandIssuer(commands, journal, driver, engine.woken)
-    return Assembly(parts, journal, lease, runtimes, requests, engine, commands, issuer, driver, late)
+    return Assembly(parts, journal, lease, progress, runtimes, requests, engine, commands, issuer, driver, late)
 
 
-def _woken(wake_up: WakeUp, journal: Journal, lease: DriverLease | None, runtime: Runtime) -> Woken:
+def _read_metadata(store: Store, loop_id: str) -> Mapping[str, str]:
+    return safely(loop_id, partial(store.head, loop_id)).metadata
+
+
+def _make_woken(wake_up: WakeUp, journal: Journal, name: DriverName | None, runtime: Runtime) -> Woken:
     """Return the event with which this driver takes a loop over."""
-    owner = None if lease is None else lease.owner
     setup, changed_tools = wake_up.compare(journal.state, runtime)
-    return Woken(setup, owner, changed_tools, at=journal.now())
-
-
-def _store_late_ends(journal: Journal, lease: DriverLease | None) -> None:
-    """Store the ends of calls that came after the turn. Give the lease back once no tool runs."""
-    is_known = journal.is_failing
-    try:
-        journal.commit()
-    except StoreError as error:  # the next commit tries again, and raises
-        if not is_known:
-            extra = {"loop_id": journal.state.root.setup.loop_id}
-            LOG.warning("could not persist the end of a call; will retry: %s", error, extra=extra)
-    finally:
-        if lease is not None:
-            lease.give_back_if_free()
-        journal.bus.tell()
+    return Woken(setup, None if name is None else str(name), changed_tools, at=journal.now())

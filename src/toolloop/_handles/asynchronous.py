@@ -8,7 +8,7 @@ import weakref
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
+from typing import Any, ClassVar, Generic, Literal, NoReturn, Self, TypeVar
 
 import anyio.lowlevel
 
@@ -16,16 +16,19 @@ from toolloop._drivers.async_driver import AsyncDriver
 from toolloop._drivers.event_loops import in_thread
 from toolloop._drivers.streaming import AsyncTurnStream, AsyncUnread
 from toolloop._engine.questions import await_each, call_either
-from toolloop._handles.assembly import Driver
+from toolloop._handles.forking import Fork
 from toolloop._handles.handle import HandleBase
 from toolloop._handles.issuing import ENDED
-from toolloop._handles.opening import Here
+from toolloop._handles.opening import Here, Opening
+from toolloop._handles.turns import check_ask
 from toolloop._interface.config import LoopConfig
+from toolloop._interface.decisions import name_of
 from toolloop._interface.results import Completed, Error, Turn, Yielded
-from toolloop._journal.journal import LOG
+from toolloop._journal.event_bus import LOG
 from toolloop._public import set_module
 from toolloop.errors import ToolLoopError
 from toolloop.machine.record.loop import Waiting
+from toolloop.machine.values.names import Person
 from toolloop.providers import AsyncProvider
 from toolloop.providers.anthropic import AsyncSdkClient
 from toolloop.stores.protocol import Store
@@ -36,14 +39,14 @@ H = TypeVar("H", bound="AsyncToolLoopHandle")
 
 
 @set_module("toolloop")
-class AsyncToolLoopHandle(HandleBase[AsyncProvider | AsyncSdkClient]):
+class AsyncToolLoopHandle(HandleBase[AsyncProvider | AsyncSdkClient, AsyncDriver]):
     """A tool-use loop that its caller drives, turn by turn, under asyncio or trio.
 
     It is `ToolLoopHandle` for an `anthropic.AsyncAnthropic` client or an `AsyncProvider`, with `await` before
     `next_turn()` and `run()`.
     """
 
-    _driver_class: ClassVar[type[Driver]] = AsyncDriver
+    _driver_class: ClassVar[type[AsyncDriver]] = AsyncDriver
 
     @classmethod
     def open(  # noqa: PLR0913 - the parts of a loop that are not stored
@@ -66,8 +69,8 @@ class AsyncToolLoopHandle(HandleBase[AsyncProvider | AsyncSdkClient]):
         You can also await its result. See `ToolLoopHandle.open`.
         """
         here = Here.of(provider, tools, config, context, clock, is_async=True)
-        given = {"params": params, "metadata": metadata, "on_drift": on_drift, "take_over": take_over}
-        return OpeningLoop(partial(cls._loaded, here, store, loop_id, **given))
+        opening = Opening(here, store, loop_id, params, metadata, on_drift, take_over)
+        return OpeningLoop(partial(cls._load, opening))
 
     async def flush(self) -> None:
         """Store pending decisions and commands, and read the events that others stored. See `ToolLoopHandle.flush`.
@@ -77,27 +80,47 @@ class AsyncToolLoopHandle(HandleBase[AsyncProvider | AsyncSdkClient]):
             CallerError: a decision or command is no longer allowed, because another caller or process was first.
 
         """
-        self._issuer.take_edits("flush()")
+        self._parts.issuer.take_edits("flush()")
         await self._catch_up()
 
     async def _catch_up(self) -> None:
-        await self._in_thread(self._journal.commit)
-        await self._in_thread(self._journal.refresh)
+        await self._in_thread(self._parts.journal.commit)
+        await self._in_thread(self._parts.journal.refresh)
 
     async def _in_thread(self, work: Callable[[], object]) -> None:
         """Call a function that waits for the store, in a thread if there is a store. It is not cancelled half-way."""
-        if self._lease is not None:
+        if self._parts.lease is not None:
             await in_thread(work)
-            self._journal.tell()
+            self._parts.journal.tell()
+
+    async def fork(
+        self,
+        loop_id: str | None = None,
+        *,
+        at: int | str | None = None,
+        metadata: Mapping[str, str] | None = None,
+        by: str | Person | None = None,
+    ) -> Self:
+        """Return an independent copy: as the loop is now, or as it was. See `ToolLoopHandle.fork`."""
+        wanted = Fork.of(loop_id, at, metadata, by, "handle")
+        self._parts.issuer.take_edits("fork()")
+        if self._parts.lease is None:
+            return self._fork(wanted)
+        return await in_thread(partial(self._fork, wanted))
+
+    async def set_metadata(self, by: str | Person | None = None, **changes: str | None) -> None:
+        """Change metadata of the stored loop, such as a title. See `ToolLoopHandle.set_metadata`."""
+        self._change_metadata(changes, await in_thread(self._read_metadata), name_of(by))
+        await self._in_thread(self._parts.journal.commit)
 
     async def aclose(self) -> None:
         """Store everything pending, and give the lease back. See `ToolLoopHandle.close`."""
         try:
-            self._issuer.take_edits("aclose()")
-            await self._in_thread(self._journal.commit)
+            self._parts.issuer.take_edits("aclose()")
+            await self._in_thread(self._parts.journal.commit)
         finally:
-            self._journal.bus.close()
-            await self._in_thread(self._assembly.late)
+            self._parts.journal.bus.close()
+            await self._in_thread(self._parts.late)
 
     def close(self) -> Awaitable[None]:
         """Close the handle. Deprecated: use `aclose`."""
@@ -132,34 +155,41 @@ class AsyncToolLoopHandle(HandleBase[AsyncProvider | AsyncSdkClient]):
         """
         unread = AsyncUnread()
         drive = partial(self._drive, "stream_turn()", unread)
-        return AsyncTurnStream(drive, unread, self._engine.timer, self._store_ends)
+        return AsyncTurnStream(drive, unread, self._parts.engine.timer, self._store_ends)
 
     async def _store_ends(self) -> None:
-        if self._journal.is_behind:
-            await self._in_thread(self._assembly.late)
+        if self._parts.journal.is_behind:
+            await self._in_thread(self._parts.late)
 
     async def _drive(self, asked: str, unread: AsyncUnread | None = None) -> Turn:
         async with self._letting_go():
-            turn: Turn = await self._steps(asked, unread)
+            turn: Turn = await self._driving.make_steps(self._drive_turn, asked, unread)
             return turn
 
-    async def _turning(self, own: list[weakref.ref[Any]], asked: str, unread: AsyncUnread | None = None) -> Turn:
+    async def _drive_turn(self, own: list[weakref.ref[Any]], asked: str, unread: AsyncUnread | None = None) -> Turn:
         """Drive one turn. `own`: see `Driving`."""
         # Let other tasks run at least once in each turn, even if neither the provider nor a tool ever waits.
         await anyio.lowlevel.checkpoint()
         self._driving.begin(own, asked=asked, state=type(self.state.root.phase).__name__)
-        with self._assembly.turn(unread):
-            self._issuer.take_edits(asked)
+        with self._parts.turn(unread):
+            self._parts.issuer.take_edits(asked)
             phase = self.state.root.phase
-            if isinstance(phase, Waiting) or (isinstance(phase, ENDED) and self._journal.is_behind):
+            if isinstance(phase, Waiting) or (isinstance(phase, ENDED) and self._parts.journal.is_behind):
                 await self._catch_up()
             over = self._turns.terminal()
-            self._issuer.edits.taken()
+            self._parts.issuer.edits.invalidate()
             if over is not None:
                 return self._turns.hand_over(over)
-            if self._lease is not None and not self._lease.is_shared:
-                await self._in_thread(self._lease.acquire)
-            return self._turns.hand_over(self._turns.current() or await self._driver.drive(self._turns.at_rest))
+            if self._parts.lease is not None and not self._parts.lease.is_shared:
+                await self._in_thread(self._parts.lease.acquire)
+            turn = self._turns.current()
+            if turn is None and unread is not None:
+                self._parts.engine.woken()  # raises `Drift` when the stream is entered
+                await unread.was_read()
+            if turn is not None:
+                return self._turns.hand_over(turn)
+            driven: Turn = await self._parts.driver.drive(self._turns.at_rest, unread)
+            return self._turns.hand_over(driven)
 
     @asynccontextmanager
     async def _letting_go(self) -> AsyncGenerator[None]:
@@ -174,9 +204,9 @@ class AsyncToolLoopHandle(HandleBase[AsyncProvider | AsyncSdkClient]):
         await self._let_go()
 
     async def _let_go(self) -> None:
-        is_behind = self._journal.is_behind and not self._engine.may_store_later()
-        if self._lease is not None and (is_behind or not self._lease.is_needed):
-            await self._in_thread(self._assembly.late)
+        is_behind = self._parts.journal.is_behind and not self._parts.engine.may_store_later()
+        if self._parts.lease is not None and (is_behind or not self._parts.lease.is_needed):
+            await self._in_thread(self._parts.late)
 
     async def run(
         self,
@@ -185,12 +215,14 @@ class AsyncToolLoopHandle(HandleBase[AsyncProvider | AsyncSdkClient]):
         until: Callable[[], bool] | None = None,
     ) -> Yielded | Completed | Error:
         """Drive turns until the caller is needed; `ask` may be an async function. See `ToolLoopHandle.run`."""
+        check_ask(ask, "run()")
         return await self._run(ask, until=until)
 
     def stream(self, ask: Callable[[Yielded], object | Awaitable[object]] | None = None) -> AsyncTurnStream:
         """Drive like `run()`, and stream the events as they happen. See `ToolLoopHandle.stream`."""
+        check_ask(ask, "stream()")
         unread = AsyncUnread()
-        return AsyncTurnStream(partial(self._run, ask, unread), unread, self._engine.timer, self._store_ends)
+        return AsyncTurnStream(partial(self._run, ask, unread), unread, self._parts.engine.timer, self._store_ends)
 
     async def _run(
         self,
@@ -199,21 +231,21 @@ class AsyncToolLoopHandle(HandleBase[AsyncProvider | AsyncSdkClient]):
         until: Callable[[], bool] | None = None,
     ) -> Turn:
         while True:
-            questions = self._questions(until, partial(self._drive, "run()", unread), self._catch_up)
-            known = self._journal.lost
+            questions = self._turns.make_questions(until, partial(self._drive, "run()", unread), self._catch_up)
+            known = self._parts.journal.lost
             async with self._letting_go():
-                self._engine.goes_on = unread is None and self._lease is not None
+                self._parts.engine.goes_on = unread is None and self._parts.lease is not None
                 try:
                     turn = await await_each(questions)
                 finally:
-                    self._engine.goes_on = False
+                    self._parts.engine.goes_on = False
                     questions.close()
             self._turns.refuse_loss(known)
             if not isinstance(turn, Yielded) or not turn.pending or ask is None:
                 return turn
             await call_either(ask, turn)
             await self._catch_up()
-            if self.pending_turn is turn and not self._issuer.goes_on(turn):
+            if self.pending_turn is turn and not self._parts.issuer.goes_on(turn):
                 return turn
 
 
@@ -225,6 +257,15 @@ class OpeningLoop(Generic[H]):
         """`load`: returns the handle; it blocks while the store works."""
         self._load = load
         self._handle: H | None = None
+
+    def __getattr__(self, name: str) -> NoReturn:
+        """Say that the handle is not there yet."""
+        raise AttributeError(
+            f"{name}: the loop is still to be opened. Write `handle = await AsyncToolLoopHandle.open(...)`, or "
+            "`async with AsyncToolLoopHandle.open(...) as handle:`",
+            name=name,
+            obj=self,
+        )
 
     def __await__(self) -> Generator[Any, Any, H]:
         return in_thread(self._load).__await__()

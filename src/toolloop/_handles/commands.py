@@ -14,8 +14,8 @@ from typing import Any
 
 from attrs import evolve, frozen
 
+from toolloop._engine.deciding import Check, Decided, Deciding, Decisions, decide_calls
 from toolloop._engine.runtimes import ToolsOfLoops
-from toolloop._handles.deciding import Decided, Deciding, Decisions, decide_calls
 from toolloop._interface.call_names import join_path
 from toolloop._interface.config import LoopConfig
 from toolloop._interface.decisions import (
@@ -25,8 +25,18 @@ from toolloop._interface.decisions import (
     refuse_unclosed,
     said_texts,
 )
-from toolloop._interface.loop_params import all_params, check_request
-from toolloop._interface.message_edits import HistoryEdit, explained, landing, outgoing, refuse_lost_pause, stale_edit
+from toolloop._interface.loop_params import check_request, merge_params, refuse_short_marks
+from toolloop._interface.message_edits import (
+    ANY_USER,
+    HistoryEdit,
+    explain_place,
+    preview_injection,
+    preview_request,
+    refuse_lost_pause,
+    stale_edit,
+)
+from toolloop._journal.batch_writer import changed_metadata
+from toolloop._requests.output import find_format, with_format
 from toolloop._requests.params import Secrets, check_params, split
 from toolloop.errors import IllegalCommand, InvalidHistory
 from toolloop.machine.machine import allowed
@@ -34,16 +44,21 @@ from toolloop.machine.queries import everywhere, has_running, is_due, is_empty, 
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.loop import Failed, Finished, Loop, Ready, Requesting, Waiting
 from toolloop.machine.record.state import Path, State
-from toolloop.machine.refusals import injecting
+from toolloop.machine.refusals import name_injection
+from toolloop.machine.rules.joining import join_rest
 from toolloop.machine.tree import step
 from toolloop.machine.values.calls import Call, Command, Continue, InjectMessages, Stop
-from toolloop.machine.values.jsontext import JSON, a_type, decode, encode, well_formed
-from toolloop.machine.values.splicing import spliced, splices_between
+from toolloop.machine.values.jsontext import JSON, a_type, canonical, decode, encode, well_formed
+from toolloop.machine.values.splicing import apply_splices, splices_between
+from toolloop.prices import refuse_unpriced
+from toolloop.providers import SECRET_OPTIONS
+from toolloop.stores.arguments import check_metadata
 from toolloop.tools.secrets import SecretKey, no_key
 
 Said = Callable[[State], ev.Event | None]  # a command with its arguments; None means that it changes nothing
 
-_SHAPING = frozenset({"model", "tools", "thinking"})  # the parameters on which the validity of a history depends
+# The parameters that must fit each other and the history. Cache marks of all of them count together.
+_SHAPING = frozenset({"cache_control", "max_tokens", "model", "system", "thinking", "tool_choice", "tools"})
 
 
 @frozen
@@ -103,6 +118,7 @@ class Commands:
         now: returns the time, in seconds since the epoch.
         via: where the caller decides, for the record.
         key: the key of hidden values, as they were shown where the caller decides.
+        check: see `Deciding`.
 
     """
 
@@ -110,10 +126,11 @@ class Commands:
     _now: Callable[[], float]
     _via: str = "handle"
     _key: SecretKey = no_key
+    _check: Check | None = None
 
     def decide(self, state: State, decisions: Decisions, *, each: bool = False) -> Decided:
         """Decide calls: all of them, or none; with `each`, every call by itself. See `decide_calls`."""
-        deciding = Deciding(self._runtimes, self._now(), self._via, self._key)
+        deciding = Deciding(self._runtimes, self._now(), self._via, self._key, self._check)
         return decide_calls(deciding, state, decisions, each=each)
 
     def revoke(self, state: State, grant_id: str, by: str | None = None) -> ev.GrantRevoked:
@@ -121,13 +138,37 @@ class Commands:
         standing = ((path, grant.id) for path, loop in everywhere(state) for grant in loop.grants)
         named = (each for each in standing if join_path((*each[0], each[1])) == grant_id)
         path, name = next(named, ((), grant_id))
-        return ev.GrantRevoked(name, by, path=path, **self._when(by))
+        return ev.GrantRevoked(name, by, path=path, **self._date(by))
+
+    def revoke_links(self, call: str | None, by: str | None) -> ev.LinksRevoked:
+        """Revoke the links to a call, or all links. Only links look at it."""
+        return ev.LinksRevoked(call, by, **self._date(by))
+
+    def set_metadata(
+        self, state: State, changes: Mapping[str, str | None], known: Mapping[str, str], by: str | None = None
+    ) -> ev.MetadataChanged | None:
+        """Change metadata. Return None if it is so already.
+
+        Args:
+            state: the state of the loop.
+            changes: the new values by key; None removes one.
+            known: the metadata in the row of the loop, now or earlier.
+            by: who does it, for the record.
+
+        Raises:
+            TypeError, ValueError: it is not metadata, or too much.
+
+        """
+        before = changed_metadata(known, state)
+        check_metadata({key: value for key, value in {**before, **changes}.items() if value is not None})
+        changed = [(key, before.get(key), value) for key, value in changes.items() if before.get(key) != value]
+        return ev.MetadataChanged(tuple(changed), by, **self._date(by)) if changed else None
 
     def tick(self, state: State, now: float) -> ev.Ticked | None:
         """Let the time pass. Return None if no call expires by then."""
         return ev.Ticked(at=now) if is_due(state, now) else None
 
-    def _when(self, by: str | None) -> dict[str, Any]:
+    def _date(self, by: str | None) -> dict[str, Any]:
         """Return when a command is given, which lets no time pass in the loop, and where if a person is named."""
         said_at = {"said_at": self._now()}
         return said_at if by is None else {**said_at, "via": self._via}
@@ -162,7 +203,7 @@ class Commands:
         """
         if not isinstance(state.root.phase, Waiting):
             raise refusal(state.root, "continue_loop()")
-        return ev.Continued(by=by, **self._when(by))
+        return ev.Continued(by=by, **self._date(by))
 
     def inject(self, state: State, texts: tuple[str, ...], by: str | None = None) -> ev.Continued:
         """Add messages, and continue if the loop waits for a command.
@@ -174,10 +215,10 @@ class Commands:
 
         """
         loop = state.root
-        asked = injecting(loop)
+        asked = name_injection(loop)
         if isinstance(loop.phase, (Failed, Finished)):
             raise refusal(loop, asked)
-        event = ev.Continued(texts, by, **self._when(by))
+        event = ev.Continued(texts, by, **self._date(by))
         step(state, event)  # the machine's own errors come first
         self._refuse_injected(loop, texts, asked)
         return event
@@ -192,7 +233,7 @@ class Commands:
         """
         if said_id in state.root.said:
             return None
-        event = ev.Said(said_id, texts, by, **self._when(by))
+        event = ev.Said(said_id, texts, by, **self._date(by))
         if isinstance(state.root.phase, (Failed, Finished)):
             self._refuse_turn(state, event, texts, "say()")
         else:
@@ -202,7 +243,7 @@ class Commands:
 
     def withdraw(self, _state: State, said_id: str, by: str | None = None) -> ev.Withdrawn:
         """Take back what was said. The machine refuses it if that is not kept any more."""
-        return ev.Withdrawn(said_id, by, **self._when(by))
+        return ev.Withdrawn(said_id, by, **self._date(by))
 
     def stop(
         self, state: State, reason: str | None = None, by: str | None = None, *, is_driven: bool = True
@@ -211,7 +252,7 @@ class Commands:
         text, waits = None if reason is None else well_formed(reason), is_driven and has_running(state.root)
         # Said only where it matters, because earlier versions cannot read it.
         is_abandoned = not is_driven and isinstance(state.root.phase, Requesting)
-        return ev.Stopped(text, by, waits=waits, is_abandoned=is_abandoned, **self._when(by))
+        return ev.Stopped(text, by, waits=waits, is_abandoned=is_abandoned, **self._date(by))
 
     def retry(self, state: State, by: str | None = None) -> ev.Continued:
         """Go back to the point before the request that failed.
@@ -222,7 +263,7 @@ class Commands:
         """
         if not isinstance(state.root.phase, Failed):
             raise refusal(state.root, "retry()")
-        return ev.Continued(by=by, **self._when(by))
+        return ev.Continued(by=by, **self._date(by))
 
     def follow_up(
         self, state: State, texts: tuple[str, ...], *, replace_last: bool = False, by: str | None = None
@@ -239,10 +280,10 @@ class Commands:
             raise ValueError("follow_up() got no messages. Give at least one, or call extend() to continue without")
         if is_empty(state.root):
             self._refuse(texts, state.root, "follow_up()")
-            return ev.Continued(texts, by, **self._when(by))
+            return ev.Continued(texts, by, **self._date(by))
         if calls := waiting(state):
-            raise _still_waits(state.root, calls)
-        event = ev.FollowedUp(texts, replace_last, by, **self._when(by))
+            raise _refuse_waiting(state.root, calls)
+        event = ev.FollowedUp(texts, replace_last, by, **self._date(by))
         self._refuse_turn(state, event, texts, "follow_up()", replace_last=replace_last)
         return event
 
@@ -251,21 +292,24 @@ class Commands:
 
         Raises:
             InvalidHistory: a limit ended the loop, and the API would refuse its edited history.
+            UnpricedModel: the model has no price, and the budget limits the cost.
 
         """
         loop, asked = state.root, "extend()"
-        event = ev.Changed(limits=evolve(loop.setup.limits, **limits), by=by, **self._when(by))
+        event = ev.Changed(limits=evolve(loop.setup.limits, **limits), by=by, **self._date(by))
+        budget = (event.limits or loop.setup.limits).budget
+        refuse_unpriced(decode(loop.setup.params), budget, self._runtimes.root.config.pricing(), asked=asked)
         if isinstance(loop.phase, Finished) and 0 < loop.iterations == loop.edited_at:
             # The edit was checked with a user message after it. Now the history is sent without one.
             then = step(state, event).root
             if isinstance(then.phase, Ready):
-                texts = outgoing(then, list(then.messages))
+                texts = preview_request(then)
                 self._refuse(texts, then, asked)
                 refuse_last_word(texts, (), decode(then.setup.params), asked=asked)
         return event
 
-    def update_params(self, state: State, changes: ParamChanges) -> ev.Changed:
-        """Set new request parameters.
+    def update_params(self, state: State, changes: ParamChanges) -> ev.Changed | None:
+        """Set new request parameters. Return None if they are equal to those that the loop has.
 
         Raises:
             BadTool: two tools have the same name.
@@ -277,14 +321,22 @@ class Commands:
         loop, tools, asked = state.root, self._runtimes.root.tools, "update_params()"
         kept = {name: value for name, value in decode(loop.setup.params).items() if name not in changes.removed}
         new = kept | changes.stored
+        if loop.setup.output and "output_config" in changes.names:
+            new = with_format(new, find_format(decode(loop.setup.params)), asked)
+        # Secrets are not stored, and a container also comes with a reply.
+        is_known = SECRET_OPTIONS.isdisjoint(changes.names) and not changes.secrets.mcp_tokens
+        if is_known and "container" not in changes.names and canonical(new) == canonical(decode(loop.setup.params)):
+            return None
         check_request(new, tools.definitions(), asked=asked)
+        refuse_short_marks(new, tools, self._runtimes.root.config.cache, asked=asked)
+        refuse_unpriced(new, loop.setup.limits.budget, self._runtimes.root.config.pricing(), asked=asked)
         event = ev.Changed(params=encode(new), names=changes.names, at=self._now())
         refuse_lost_pause(step(state, event).root, asked=asked)
         if _SHAPING & set(changes.names):
-            params = all_params(new, tools)
+            params = merge_params(new, tools)
             if params["tools"] is None:
                 params["tools"] = []  # an empty list: there are no tools, as opposed to unknown ones
-            refuse_invalid(outgoing(loop, list(loop.messages)), params, asked=asked)
+            refuse_invalid(preview_request(loop) or (ANY_USER,), params, asked=asked)
         return event
 
     # --- the history -----------------------------------------------------------------------------------------------
@@ -304,7 +356,7 @@ class Commands:
             CallerError: the command is not allowed.
 
         """
-        loop = state.root
+        loop = join_rest(state.root)
         if loop.messages != edit.base:
             raise stale_edit(f"{asked}: the history was changed elsewhere meanwhile, so your edit was not applied")
         before = list(loop.messages)
@@ -313,14 +365,14 @@ class Commands:
         try:
             said = None if then is None else then(edited)
         except InvalidHistory:  # the command checks only the end of the history; report earlier problems first
-            self._refuse(outgoing(edited.root, list(edited.root.messages)), edited.root, asked)
+            self._refuse(preview_request(edited.root), edited.root, asked)
             raise
         after = (edited if said is None else step(edited, said)).root
-        texts = outgoing(after, list(after.messages))
+        texts = preview_request(after)
         self._refuse(texts, after, asked)
         if after.round is None and not after.unjoined:
             refuse_last_word(texts, before, decode(after.setup.params), asked=asked)
-        refuse_unclosed(spliced(before, event.splices), before, asked=asked)
+        refuse_unclosed(apply_splices(before, event.splices), before, asked=asked)
         if not isinstance(said, ev.Stopped):  # a stop drops the paused reply
             refuse_lost_pause(edited.root, asked=asked)
         return event
@@ -331,21 +383,21 @@ class Commands:
         """Refuse an event that begins a user turn with messages that the API would refuse."""
         then = step(state, event).root
         is_short = isinstance(state.root.phase, Finished) and not (replace_last or _has_marks(texts))
-        checked = landing(state.root, texts) if is_short else list(then.messages)
+        checked = preview_injection(state.root, texts) if is_short else list(then.messages)
         self._refuse(checked, state.root, asked)
 
     def _refuse_injected(self, loop: Loop, texts: tuple[str, ...], asked: str) -> None:
         """Refuse messages that the API would refuse where they join."""
-        self._refuse(landing(loop, texts), loop, asked)
+        self._refuse(preview_injection(loop, texts), loop, asked)
         if _has_marks(texts):
-            self._refuse(outgoing(loop, list(loop.messages), texts), loop, asked)
+            self._refuse(preview_request(loop, texts), loop, asked)
 
     def _refuse(self, texts: Sequence[str], loop: Loop, asked: str) -> None:
         """Refuse messages that the API would refuse with the parameters of a loop."""
         try:
-            refuse_invalid(texts, all_params(decode(loop.setup.params), self._runtimes.root.tools), asked=asked)
+            refuse_invalid(texts, merge_params(decode(loop.setup.params), self._runtimes.root.tools), asked=asked)
         except InvalidHistory as error:
-            raise explained(error, texts, loop) from None
+            raise explain_place(error, texts, loop) from None
 
 
 def _phase(loop: Loop) -> str:
@@ -363,7 +415,7 @@ def refusal(loop: Loop, asked: str) -> IllegalCommand:
     )
 
 
-def _still_waits(loop: Loop, calls: Sequence[tuple[Path, Call]]) -> IllegalCommand:
+def _refuse_waiting(loop: Loop, calls: Sequence[tuple[Path, Call]]) -> IllegalCommand:
     """Return the error for a follow-up while calls wait for a decision."""
     names = ", ".join(f"{join_path((*path, call.id))!r} ({call.name})" for path, call in calls)
     which = f"the call {names} waits" if len(calls) == 1 else f"the calls {names} wait"

@@ -4,31 +4,26 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from typing import Any, ClassVar, Generic, Literal, Self, TypeVar, overload
 
 from attrs import evolve
 
-from toolloop._engine.questions import Questions
-from toolloop._handles.assembly import Assembly, Driver, assemble
+from toolloop._drivers.driver import D
+from toolloop._engine.pace import DriveOptions
+from toolloop._handles.assembly import ALONE, Assembly, assemble
 from toolloop._handles.commands import read_limits, read_params
-from toolloop._handles.opening import Here, forked, loaded, new_loop, restored
-from toolloop._handles.turns import Driving, Turns
-from toolloop._interface.calls import pending_calls
+from toolloop._handles.forking import Fork
+from toolloop._handles.opening import Here, Opening, new_loop, restored
+from toolloop._handles.reads import LoopReads
 from toolloop._interface.config import DEFAULT_CONFIG, LoopConfig
 from toolloop._interface.decisions import name_of, said_texts, said_turn, to_seconds
-from toolloop._interface.grants import Grants, standing_grants
-from toolloop._interface.loop_view import LoopView, view_of
-from toolloop._interface.progress import Progress
-from toolloop._interface.results import ToolLoopResult, Turn, Yielded
-from toolloop._interface.shown import bound
+from toolloop._interface.shown import bind_to_digest
 from toolloop._interface.standing import Standing
-from toolloop._journal.journal import said_id
-from toolloop._usage import IterationUsage, Usage
-from toolloop.errors import CallerError, Conflict
-from toolloop.machine.queries import LoopStatus, next_deadline, status_of
-from toolloop.machine.record.state import State
+from toolloop._journal.records import said_id
+from toolloop._journal.store_access import safely
+from toolloop.errors import CallerError, Conflict, IllegalCommand
 from toolloop.machine.values.calls import Command, Decision
 from toolloop.machine.values.jsontext import JSON, a_type
 from toolloop.machine.values.names import Person
@@ -43,11 +38,10 @@ from toolloop.tools.registry import Tools
 CallKey = TypeVar("CallKey", bound=str | ToolCall)
 
 
-class HandleBase(Generic[ProviderOrClient]):
+class HandleBase(LoopReads[D], Generic[ProviderOrClient, D]):
     """The base class of `ToolLoopHandle` and `AsyncToolLoopHandle`. Not public."""
 
-    _driver_class: ClassVar[type[Driver]]
-    _turning: Callable[..., Any]  # drives a turn
+    _driver_class: ClassVar[type[Any]]  # the class of its driver, `D`
 
     def __init__(  # noqa: PLR0913 - the parts of a loop, all but two of them optional
         self,
@@ -64,7 +58,7 @@ class HandleBase(Generic[ProviderOrClient]):
         """Set up the loop. It sends and stores nothing, and starts no clock. See `ToolLoopHandle`."""
         here = Here.of(provider, tools, config, context, clock, is_async=self._driver_class.is_async)
         parts = new_loop(here, params, store=store, loop_id=loop_id)
-        self._assemble(assemble(parts, self._driver_class))
+        self._keep(assemble(parts, self._driver_class))
 
     @classmethod
     def restore(  # noqa: PLR0913 - the parts of a loop that are not in a snapshot
@@ -108,151 +102,25 @@ class HandleBase(Generic[ProviderOrClient]):
         return cls._of(assemble(parts, cls._driver_class))
 
     @classmethod
-    def _loaded(cls, here: Here, store: Store, loop_id: str, **given: Any) -> Self:
-        """Load a stored loop, or create it. This blocks. `given`: see `opening.loaded`."""
+    def _load(cls, opening: Opening, options: DriveOptions = ALONE) -> Self:
+        """Load a stored loop, or create it. This blocks."""
         while True:
-            parts = loaded(here, store, loop_id, **given)
-            assembly = assemble(parts, cls._driver_class)
+            parts = opening.load()
+            assembly = assemble(parts, cls._driver_class, options)
             try:
                 assembly.begin_stored()
             except Conflict:
-                if parts.rev:
+                if not parts.is_new:
                     raise
                 continue  # another process has just created it
             return cls._of(assembly)
 
     @classmethod
-    def _of(cls, assembly: Assembly) -> Self:
+    def _of(cls, parts: Assembly[D]) -> Self:
         """Return a handle for an assembled loop."""
         handle = cls.__new__(cls)
-        handle._assemble(assembly)  # noqa: SLF001 - its own class
+        handle._keep(parts)  # noqa: SLF001 - its own class
         return handle
-
-    def _assemble(self, assembly: Assembly) -> None:
-        """Keep the parts of an assembled loop."""
-        self._assembly = assembly
-        self._lease = assembly.lease
-        self._journal = assembly.journal
-        self._engine = assembly.engine
-        self._commands = assembly.commands
-        self._driver = assembly.driver
-        self._issuer = assembly.issuer
-        self._driving = Driving(self._journal)
-        self._turns = Turns(self._journal, self._issuer, self._driving, assembly.requests.errors, self._engine.running)
-
-    # --- reads: safe from any thread at any time ---
-
-    @property
-    def state(self) -> State:
-        """The state of the loop: a frozen value of `toolloop.machine`."""
-        return self._journal.state
-
-    @property
-    def loop_id(self) -> str:
-        """The id of the loop."""
-        return self.state.root.setup.loop_id
-
-    @property
-    def depth(self) -> int:
-        """How deep the loop is nested; 0 for an outermost loop."""
-        return self.state.root.setup.depth
-
-    @property
-    def iterations(self) -> int:
-        """The number of answered requests of this loop, without those of loops inside its calls."""
-        return self.state.root.iterations
-
-    @property
-    def total_usage(self) -> Usage:
-        """The total usage of all answered requests, including those of loops inside its calls."""
-        return self.state.root.total_usage
-
-    @property
-    def usage_log(self) -> tuple[IterationUsage, ...]:
-        """The usage of each answered request, including those of loops inside its calls: see `IterationUsage.path`."""
-        return tuple(self.state.root.usage_log)
-
-    @property
-    def status(self) -> LoopStatus:
-        """The status, as in `store.list()`: `needs_decision`, `needs_command`, `runnable` and so on."""
-        return status_of(self.state)
-
-    @property
-    def is_finished(self) -> bool:
-        """Whether this handle has returned a `Completed` or an `Error`, and no command has continued the loop since."""
-        return self._turns.is_finished
-
-    @property
-    def messages(self) -> tuple[JSON, ...]:
-        """Copies of the closed history, with your edits. The API accepts it once a user message follows."""
-        return self._issuer.edits.shown(self.state.root)
-
-    @property
-    def pending(self) -> tuple[ToolCall, ...]:
-        """The calls that wait for a decision, including those of loops inside calls: see `ToolCall.path`."""
-        return pending_calls(self.state)
-
-    @property
-    def pending_turn(self) -> Yielded | None:
-        """The `Yielded` that waits for a command, or None."""
-        return self._turns.pending
-
-    @property
-    def next_deadline(self) -> datetime | None:
-        """When the first waiting call expires, an aware UTC time; None if none expires. Call `tick()` then."""
-        deadline = next_deadline(self.state)
-        return None if deadline is None else datetime.fromtimestamp(deadline, UTC)
-
-    @property
-    def grants(self) -> Grants:
-        """The standing grants: calls that they cover run without approval. `grants.revoke(...)` revokes one."""
-        return Grants(standing_grants(self.state, self._journal.now()), self._issuer.revoke)
-
-    def messages_mut(self) -> list[JSON]:
-        """Return the closed history as a list to edit in place: the same list until the next command or `next_turn()`.
-
-        An edit shows in `messages` at once. The next command or `next_turn()` applies it. If that raises
-        `InvalidHistory`, correct the same list.
-
-        Raises:
-            IllegalCommand: a turn is in progress, or the loop is nested too deep to run.
-
-        """
-        return self._issuer.edits.working(self.state.root, is_driven=self._driving.is_active)
-
-    def into_result(self) -> ToolLoopResult:
-        """Return the outcome so far; before the end, its termination is `Unfinished()` or `Failed(error)`."""
-        return self._turns.result_so_far()
-
-    def view(self) -> LoopView:
-        """Return the loop as JSON, for a page: its state, pending calls, last text, usage and remaining limits.
-
-        `children` has the loops inside its calls, each with its path and its own children. `running` has the calls that
-        run. If another process runs them, a sync handle reads their progress from the store.
-        """
-        error, (is_driven, progress) = self._turns.error(), self._doing()
-        text = None if error is None else str(error)
-        return view_of(self.state, error=text, running=progress.running, is_driven=is_driven)
-
-    def _doing(self) -> tuple[bool | None, Progress]:
-        """Return whether the loop has a driver, and what that does now."""
-        if self._driving.is_active or self._engine.has_runs():
-            return True, self._engine.shown()
-        lease = self._lease
-        if lease is None or status_of(self.state) not in ("running", "stopping"):
-            return False, Progress()
-        return (None, Progress()) if self._driver_class.is_async else lease.read_progress()
-
-    def _keep_live(self, seconds: float | None) -> None:
-        """Request streamed replies from now on, and show other processes their text. None: do not."""
-        self._assembly.requests.is_live = seconds is not None
-        if self._lease is not None:
-            self._lease.progress.live = seconds
-
-    def __repr__(self) -> str:
-        loop = self.state.root
-        phase = type(loop.phase).__name__
-        return f"<{type(self).__name__} {phase}: {loop.iterations} iterations, id {loop.setup.loop_id}>"
 
     # --- commands ---
 
@@ -283,7 +151,9 @@ class HandleBase(Generic[ProviderOrClient]):
         """
         if not isinstance(decisions, Mapping):
             raise TypeError(f"decide() got {a_type(decisions)}; give a mapping of calls to decisions")
-        outcomes = self._issuer.decide([bound(call, decision) for call, decision in decisions.items()], each=each)
+        outcomes = self._parts.issuer.decide(
+            [bind_to_digest(call, decision) for call, decision in decisions.items()], each=each
+        )
         return dict(zip(decisions, outcomes, strict=True))
 
     def resume(self, command: Command) -> None:
@@ -300,7 +170,7 @@ class HandleBase(Generic[ProviderOrClient]):
             InvalidHistory: the API would refuse the injected messages at this point.
 
         """
-        self._issuer.resume(command)
+        self._parts.issuer.resume(command)
 
     def stop(self, reason: str | None = None, by: str | Person | None = None) -> None:
         """End the loop, in any state: also after an `Error` that you do not want to retry.
@@ -308,7 +178,7 @@ class HandleBase(Generic[ProviderOrClient]):
         The next `next_turn()` returns `Completed` with the termination `StopCondition(reason)`. A loop that has already
         ended is unchanged.
         """
-        self._issuer.stop(reason, by)
+        self._parts.issuer.stop(reason, by)
 
     def tick(self, now: datetime | float) -> None:
         """Settle the waiting calls whose deadline has passed, so that the loop can continue.
@@ -319,7 +189,7 @@ class HandleBase(Generic[ProviderOrClient]):
             now: an aware datetime, or seconds since the epoch.
 
         """
-        self._issuer.tick(to_seconds(now, "tick()"))
+        self._parts.issuer.tick(to_seconds(now, "tick()"))
 
     def follow_up(
         self, messages: str | Sequence[JSON], *, replace_last: bool = False, by: str | Person | None = None
@@ -339,8 +209,8 @@ class HandleBase(Generic[ProviderOrClient]):
 
         """
         texts = said_texts(messages, "the messages of follow_up()")
-        said = partial(self._commands.follow_up, texts=texts, replace_last=replace_last, by=name_of(by))
-        self._issuer.say("follow_up()", said)
+        said = partial(self._parts.commands.follow_up, texts=texts, replace_last=replace_last, by=name_of(by))
+        self._parts.issuer.say("follow_up()", said)
 
     def say(self, messages: str | Sequence[JSON], by: str | Person | None = None, key: str | None = None) -> str:
         """Say something to the model, in any state. Return the id of what was said.
@@ -361,8 +231,8 @@ class HandleBase(Generic[ProviderOrClient]):
 
         """
         texts, name = said_turn(messages, "say()"), said_id(key)
-        said = partial(self._commands.say, texts=texts, said_id=name, by=name_of(by))
-        self._issuer.say("say()", said, firm=False)
+        said = partial(self._parts.commands.say, texts=texts, said_id=name, by=name_of(by))
+        self._parts.issuer.say("say()", said, firm=False)
         return name
 
     def withdraw(self, said: str, by: str | Person | None = None) -> None:
@@ -372,7 +242,9 @@ class HandleBase(Generic[ProviderOrClient]):
             IllegalCommand: it is in the conversation, was withdrawn before, or nothing with this id was said.
 
         """
-        self._issuer.say("withdraw()", partial(self._commands.withdraw, said_id=said, by=name_of(by)), firm=False)
+        self._parts.issuer.say(
+            "withdraw()", partial(self._parts.commands.withdraw, said_id=said, by=name_of(by)), firm=False
+        )
 
     def extend(
         self,
@@ -392,7 +264,7 @@ class HandleBase(Generic[ProviderOrClient]):
 
         """
         limits = read_limits(max_iterations=max_iterations, max_pauses=max_pauses, timeout=timeout, budget=budget)
-        self._issuer.say("extend()", partial(self._commands.extend, limits=limits, by=name_of(by)))
+        self._parts.issuer.say("extend()", partial(self._parts.commands.extend, limits=limits, by=name_of(by)))
 
     def retry(self, by: str | Person | None = None) -> None:
         """Go back to the point before the failed request, after an `Error`. Nothing was consumed.
@@ -402,7 +274,7 @@ class HandleBase(Generic[ProviderOrClient]):
             InvalidHistory: the API would refuse the edited history.
 
         """
-        self._issuer.say("retry()", partial(self._commands.retry, by=name_of(by)))
+        self._parts.issuer.say("retry()", partial(self._parts.commands.retry, by=name_of(by)))
 
     def update_params(self, **changes: Any) -> None:
         """Change request parameters from the next request on; None removes a parameter.
@@ -416,11 +288,29 @@ class HandleBase(Generic[ProviderOrClient]):
 
         """
         read, asked = read_params(changes), "update_params()"
-        said = partial(self._commands.update_params, changes=read)
-        self._issuer.take_edits(asked, said)
-        self._journal.say(said)
-        self._journal.bus.tell()
-        self._assembly.runtimes.root.requests.update(read.secrets, changed=read.names)
+        said = partial(self._parts.commands.update_params, changes=read)
+        self._parts.issuer.take_edits(asked, said)
+        self._parts.journal.issue(said)
+        self._parts.journal.bus.tell()
+        self._parts.runtimes.root.requests.update(read.secrets, changed=read.names)
+
+    def _read_metadata(self) -> Mapping[str, str]:
+        """Return the metadata in the row of the loop, which is stored now if it is not yet. This blocks.
+
+        Raises:
+            IllegalCommand: the loop has no store.
+
+        """
+        place = self._parts.given.place
+        if place is None:
+            why = "the loop has no store, and so no metadata. Give the handle a store"
+            raise IllegalCommand(f"set_metadata(): {why}", state="no store", asked="set_metadata()", allowed=())
+        self._parts.journal.commit()
+        return safely(self.loop_id, partial(place.store.head, self.loop_id)).metadata
+
+    def _change_metadata(self, changes: Mapping[str, str | None], known: Mapping[str, str], by: str | None) -> None:
+        said = partial(self._parts.commands.set_metadata, changes=changes, known=known, by=by)
+        self._parts.issuer.say("set_metadata()", said, firm=False)
 
     # --- sleep, wake, copy ---
 
@@ -431,30 +321,16 @@ class HandleBase(Generic[ProviderOrClient]):
         """
         from toolloop.stores.codec import dump  # noqa: PLC0415 - cattrs is loaded when it is first needed
 
-        self._issuer.take_edits("snapshot()")
+        self._parts.issuer.take_edits("snapshot()")
         return dump(self.state)
 
-    def fork(self, loop_id: str | None = None) -> Self:
-        """Return an independent copy. Started calls are uncertain in it, and open calls wait for a decision again."""
-        self._issuer.take_edits("fork()")
-        old, secrets = self._assembly.parts, self._assembly.runtimes.root.requests.secrets
-        wake_up = old.wake_up if self._engine.is_asleep else None
-        parts = evolve(old, state=self.state, secrets=secrets, wake_up=wake_up)
-        copied = forked(parts, loop_id, at=self._journal.now())
-        return self._of(assemble(copied, self._driver_class))
-
-    # --- turns ---
-
-    def _steps(self, *arguments: Any) -> Any:
-        """Return the generator or coroutine of a turn, made by `_turning` of the handle. It keeps the lease."""
-        steps = self._driving.steps(self._turning, *arguments)
-        if self._lease is not None:
-            self._lease.keep(steps)
-        return steps
-
-    def _questions(self, until: Callable[[], bool] | None, *ways: Callable[[], Any]) -> Questions[Turn]:
-        """Return the questions of a `run()`: see `Turns.to_question`. The lease is kept until they are closed."""
-        questions = self._turns.to_question(until, *ways)
-        if self._lease is not None:
-            self._lease.keep(questions)
-        return questions
+    def _fork(self, wanted: Fork) -> Self:
+        """Return a copy of the loop, stored if the loop is. This blocks."""
+        journal = self._parts.journal
+        secrets = self._parts.runtimes.root.requests.secrets
+        wake_up = self._parts.given.wake_up if self._parts.engine.is_asleep else None
+        parts = evolve(self._parts.given, state=self.state, secrets=secrets, wake_up=wake_up)
+        assembly = assemble(wanted.apply(parts, journal.now()), self._driver_class)
+        assembly.journal.is_handed_over = True  # no worker continues it before this caller
+        assembly.begin_stored()
+        return self._of(assembly)

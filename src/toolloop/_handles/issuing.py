@@ -6,13 +6,15 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from toolloop._drivers.driver import Driver
+from toolloop._engine.deciding import Decided, Decisions
 from toolloop._handles.commands import Commands, Said
-from toolloop._handles.deciding import Decided, Decisions
 from toolloop._interface.decisions import name_of
 from toolloop._interface.message_edits import MessageEdits
 from toolloop._interface.results import Yielded
-from toolloop._journal.journal import LOG, Journal
-from toolloop.errors import ToolLoopError
+from toolloop._journal.event_bus import LOG
+from toolloop._journal.journal import Journal, is_interrupted
+from toolloop.errors import AlreadyDecided, ToolLoopError
 from toolloop.machine.record.journal_events import Event
 from toolloop.machine.record.loop import Failed, Finished, TooDeep, Waiting
 from toolloop.machine.record.state import State
@@ -31,7 +33,7 @@ class CommandIssuer:
 
     """
 
-    def __init__(self, commands: Commands, journal: Journal, driver: Any, may_drive: Callable[[], object]) -> None:
+    def __init__(self, commands: Commands, journal: Journal, driver: Driver, may_drive: Callable[[], object]) -> None:
         """Keep the parts, and start without edits. `may_drive`: raises `Drift` if the loop may not be driven."""
         self.edits: MessageEdits = MessageEdits()
         self._commands = commands
@@ -51,8 +53,8 @@ class CommandIssuer:
 
         def act() -> None:
             self.take_edits(asked, said)
-            self._journal.say(said, firm=firm)
-            self.edits.taken()
+            self._journal.issue(said, firm=firm)
+            self.edits.invalidate()
 
         self._issue(act)
 
@@ -61,7 +63,7 @@ class CommandIssuer:
 
         In a signal handler that interrupted this thread while it holds the lock, it is called after the release.
         """
-        if not self._journal.is_interrupted:
+        if not is_interrupted(self._journal):
             act()
             self._tell()
             return
@@ -87,18 +89,18 @@ class CommandIssuer:
         `said`: the command that follows.
         """
         with self._journal.lock:  # if two threads do this, only one applies the edit
-            edit = self.edits.edit(self._journal.state.root)
+            edit = self.edits.find_edit(self._journal.state.root)
             if edit is None:
                 return
             try:
-                self._journal.say(partial(self._commands.edit, edit=edit, asked=asked, then=said), firm=False)
+                self._journal.issue(partial(self._commands.edit, edit=edit, asked=asked, then=said), firm=False)
             finally:
                 self.edits.settle(self._journal.state.root, edit)
         self._journal.bus.tell()
 
     def edit(self) -> list[JSON]:
         """Return the list to edit for the current wait."""
-        return self.edits.working(self._journal.state.root, is_driven=False)
+        return self.edits.open_list(self._journal.state.root, is_driven=False)
 
     def command(self, command: Command) -> None:
         """Give a command to a waiting loop."""
@@ -161,18 +163,22 @@ class CommandIssuer:
             decided = self._commands.decide(state, decisions, each=each)
             return decided.event
 
-        if self._journal.is_interrupted:
-            said(self._journal.state)
-        self._issue(lambda: self._journal.say(said, firm=False))
-        return decided.outcomes
+        try:
+            if is_interrupted(self._journal):
+                said(self._journal.state)
+            self._issue(lambda: self._journal.issue(said, firm=False))
+        except AlreadyDecided as error:
+            raise self._journal.explain(error) from None
+        explain = self._journal.explain
+        return tuple([explain(one) if isinstance(one, AlreadyDecided) else one for one in decided.outcomes])
 
     def tick(self, now: float | None = None) -> None:
         """Let calls expire whose deadline has passed. `now`: None means the clock of the journal."""
         at = self._journal.now() if now is None else now
         if self._commands.tick(self._journal.state, at) is not None:
-            self._issue(lambda: self._journal.say(lambda state: self._commands.tick(state, at), firm=False))
+            self._issue(lambda: self._journal.issue(lambda state: self._commands.tick(state, at), firm=False))
 
     def revoke(self, grant_id: str, by: str | Person | None) -> None:
         """Revoke a grant."""
         revoke = partial(self._commands.revoke, grant_id=grant_id, by=name_of(by))
-        self._issue(lambda: self._journal.say(revoke, firm=False))
+        self._issue(lambda: self._journal.issue(revoke, firm=False))

@@ -7,27 +7,26 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, get_args
 
-from attrs import evolve, field, frozen
+from attrs import evolve, frozen
 
 from toolloop._engine.sub_loops import SubLoop
-from toolloop._handles.commands import refusal
 from toolloop._handles.waking import OnDrift, WakeUp
 from toolloop._interface.config import DEFAULT_CONFIG, DEFAULT_CONTEXT, LoopConfig, check_parts
-from toolloop._interface.loop_params import as_registry, begin_with, check_request
+from toolloop._interface.loop_params import as_registry, begin_with, check_request, refuse_short_marks
 from toolloop._journal.journal import read_clock
-from toolloop._journal.store_access import load_state
+from toolloop._journal.store_access import Place, load_state
+from toolloop._requests.output import find_format, with_format, without_format
 from toolloop._requests.params import Secrets, check_params, split
 from toolloop.compaction.strategy import Strategy
 from toolloop.errors import BadTool, LoopNotFound, UnreadableSnapshot
 from toolloop.machine.queries import under_way
 from toolloop.machine.record import journal_events as ev
-from toolloop.machine.record.loop import TooDeep
 from toolloop.machine.record.state import State
-from toolloop.machine.tree import begin, fork, step
+from toolloop.machine.tree import begin, step
 from toolloop.machine.values.jsontext import JSON, canonical, decode, encode
+from toolloop.prices import refuse_unpriced
 from toolloop.providers import AsyncProvider, Provider, provider_for
-from toolloop.stores.arguments import check_metadata
-from toolloop.stores.checks import require_store
+from toolloop.stores.arguments import check_metadata, check_new_id, check_text, require_store
 from toolloop.stores.protocol import Store
 from toolloop.tools import Context, Tool, ToolRegistry
 from toolloop.tools.function import is_async as is_declared_async
@@ -76,7 +75,7 @@ class Here:
         if config.has_async() and not is_async:
             raise TypeError("a callable of the config is async, and ToolLoopHandle is not: use AsyncToolLoopHandle")
         _check_strategies(config.strategies(), is_async=is_async)
-        return cls(provider, _registry_of(tools, is_async=is_async), config, context, clock, keeps_limits)
+        return cls(provider, _make_registry(tools, is_async=is_async), config, context, clock, keeps_limits)
 
 
 @frozen
@@ -86,11 +85,7 @@ class LoopParts:
     Attributes:
         state: the state of the loop.
         secrets: the parameters that are never stored.
-        store: the store of the loop; None keeps it only in the handle.
-        rev: the number of events of its journal in the store.
-        first_id: the id of the first of them.
-        metadata: stored with a new loop.
-        first: the first event of its journal, if it is not in the store yet.
+        place: where it is stored; None keeps it only in the handle.
         wake_up: the changes to apply when the loop is driven; None for a new loop.
         take_over: whether to take the lease from another driver.
 
@@ -99,13 +94,53 @@ class LoopParts:
     state: State
     here: Here
     secrets: Secrets
-    store: Store | None = None
-    rev: int = 0
-    first_id: str | None = None
-    metadata: Mapping[str, str] = field(factory=dict)
-    first: ev.Opened | ev.Adopted | None = None
+    place: Place | None = None
     wake_up: WakeUp | None = None
     take_over: bool = False
+
+    @property
+    def is_new(self) -> bool:
+        """Whether its store, if it has one, does not have it yet."""
+        return self.place is None or not self.place.rev
+
+
+@frozen
+class Opening:
+    """A loop to open in a store, with what its caller gives: see `ToolLoopHandle.open`."""
+
+    here: Here
+    store: Store
+    loop_id: str
+    params: Mapping[str, Any] | None = None
+    metadata: Mapping[str, str] | None = None
+    on_drift: OnDrift = "raise"
+    take_over: bool = False
+
+    def load(self) -> LoopParts:
+        """Load the loop, or set it up if it does not exist and `params` are given.
+
+        Changes of its configuration are recorded when it is driven.
+
+        Raises:
+            LoopNotFound: it does not exist, and there are no `params`.
+            UnreadableSnapshot: the stored loop is damaged, not from toolloop, or in a newer format.
+            BadTool, TypeError, ValueError: an argument is not valid.
+            StoreError: the store failed.
+
+        """
+        require_store(self.store)
+        check_text("loop_id", self.loop_id)
+        kept = check_metadata(self.metadata)
+        try:
+            known = load_state(self.store, self.loop_id)
+        except LoopNotFound:
+            if self.params is None:
+                raise
+            new = new_loop(self.here, self.params, store=self.store, loop_id=self.loop_id)
+            return evolve(new, place=None if new.place is None else evolve(new.place, metadata=kept))
+        opened = LoopParts(known.state, self.here, Secrets(), known.place(self.store))
+        parts = _configure(opened, self.params, on_drift=self.on_drift, asked="open()")
+        return evolve(parts, take_over=self.take_over)
 
 
 def new_loop(
@@ -122,19 +157,24 @@ def new_loop(
         InvalidHistory: the API would refuse the messages.
         BadTool: two tools have the same name, a tool is async under a sync handle, or an object is not a tool.
         TypeError: an argument has the wrong type.
+        UnpricedModel: the model has no price, and the budget limits the cost.
         ValueError: a parameter is missing, or cannot be set by the caller.
 
     """
     check_parts(here.config, here.context, loop_id=loop_id)
     if store is not None:
         require_store(store)
-    begins = begin_with(params, here.tools, asked=asked)
+        check_new_id(loop_id or "new")
+    begins = begin_with(params, here.tools, asked=asked, output=here.config.format())
+    refuse_unpriced(begins.stored, here.config.limits().budget, here.config.pricing(), asked=asked)
+    refuse_short_marks(begins.stored, here.tools, here.config.cache, asked=asked)
     messages = begins.messages or ()
     if messages:  # else `follow_up` begins it later
         begins.refuse_invalid(messages, here.tools, asked=asked)
     setup = begins.setup(here.tools, here.config, loop_id=loop_id or uuid.uuid4().hex, depth=here.context.depth)
     opened = ev.Opened(setup=setup, messages=messages, at=read_clock(here.clock, otherwise=0.0))
-    return LoopParts(begin(opened), here, begins.secrets, store, first=opened)
+    place = None if store is None else Place(store, first=opened)
+    return LoopParts(begin(opened), here, begins.secrets, place)
 
 
 def restored(
@@ -156,66 +196,17 @@ def restored(
 
     if store is not None:
         require_store(store)
-    opened = LoopParts(load(snapshot), here, Secrets(), store)
-    parts, state = _opened(opened, params, on_drift=on_drift, asked="restore()"), opened.state
+    opened = LoopParts(load(snapshot), here, Secrets())
+    parts, state = _configure(opened, params, on_drift=on_drift, asked="restore()"), opened.state
     if under_way(state):
         state = step(state, ev.Woken(at=read_clock(here.clock, otherwise=state.root.now)))
-    return evolve(parts, state=state, first=None if store is None else ev.Adopted(state))
-
-
-def loaded(  # noqa: PLR0913 - the parts of a loop that are not stored
-    here: Here,
-    store: Store,
-    loop_id: str,
-    *,
-    params: Mapping[str, Any] | None,
-    metadata: Mapping[str, str] | None,
-    on_drift: OnDrift,
-    take_over: bool,
-) -> LoopParts:
-    """Load a loop from a store, or set it up if it does not exist and `params` are given.
-
-    Changes of its configuration are recorded when it is driven.
-
-    Raises:
-        LoopNotFound: it does not exist, and there are no `params`.
-        UnreadableSnapshot: the stored loop is damaged, not from toolloop, or in a newer format.
-        BadTool, TypeError, ValueError: an argument is not valid.
-        StoreError: the store failed.
-
-    """
-    require_store(store)
-    kept = check_metadata(metadata)
-    try:
-        state, journal = load_state(store, loop_id)
-    except LoopNotFound:
-        if params is None:
-            raise
-        return evolve(new_loop(here, params, store=store, loop_id=loop_id), metadata=kept)
-    opened = LoopParts(state, here, Secrets(), store, journal.rev, journal.entries[0].id)
-    parts = _opened(opened, params, on_drift=on_drift, asked="open()")
-    return evolve(parts, take_over=take_over)
-
-
-def forked(parts: LoopParts, loop_id: str | None, *, at: float) -> LoopParts:
-    """Copy a loop. `parts`: of the loop as it is now.
-
-    Raises:
-        IllegalCommand: the loop is nested too deep to run.
-
-    """
-    if isinstance(parts.state.root.phase, TooDeep):
-        raise refusal(parts.state.root, "fork()")
-    state = fork(parts.state, loop_id or uuid.uuid4().hex, at)
-    secrets = Secrets(dict(parts.secrets.options), dict(parts.secrets.mcp_tokens))
-    first = None if parts.store is None else ev.Adopted(state)
-    return LoopParts(state, parts.here, secrets, parts.store, first=first, wake_up=parts.wake_up)
+    return evolve(parts, state=state, place=None if store is None else Place(store, first=ev.Adopted(state)))
 
 
 # --- an existing loop, and its configuration in this process ---------------------------------------------------------
 
 
-def _registry_of(tools: Tools, *, is_async: bool) -> ToolRegistry:
+def _make_registry(tools: Tools, *, is_async: bool) -> ToolRegistry:
     """Return the tools as a registry.
 
     Args:
@@ -228,7 +219,7 @@ def _registry_of(tools: Tools, *, is_async: bool) -> ToolRegistry:
 
     """
     registry = as_registry(tools)
-    for tool in _with_inner_tools(registry):
+    for tool in _list_tools(registry):
         if isinstance(tool, SubLoop):
             _check_strategies(tool.config.strategies(), is_async=is_async)
         if not is_async:
@@ -256,38 +247,30 @@ def _check_strategies(strategies: Sequence[Strategy], *, is_async: bool) -> None
             strategy.provider_for(is_async=is_async)
 
 
-def _with_inner_tools(registry: ToolRegistry) -> Iterator[Tool[..., Any]]:
+def _list_tools(registry: ToolRegistry) -> Iterator[Tool[..., Any]]:
     """Yield each tool; after a `sub_loop`, the tools of its loop."""
     for tool in registry:
         yield tool
         if isinstance(tool, SubLoop):
-            yield from _with_inner_tools(tool.registry)
+            yield from _list_tools(tool.registry)
 
 
 def _refuse_async(tool: Tool[..., Any]) -> None:
+    """Refuse a tool with a part that a sync handle cannot call."""
+    name, use = tool.name, "use AsyncToolLoopHandle, or an ordinary function"
+    parts = {f"needs_approval of the tool {name!r}": tool.needs_approval, f"preview of the tool {name!r}": tool.preview}
+    problem = next(
+        (f"{what} is async; {use}" for what, part in parts.items() if callable(part) and is_declared_async(part)), None
+    )
     if tool.is_async:
-        raise BadTool(
-            f"the tool {tool.name!r} is async, and ToolLoopHandle is not: use AsyncToolLoopHandle", tool=tool.name
-        )
-    if callable(tool.needs_approval) and is_declared_async(tool.needs_approval):
-        raise BadTool(
-            f"needs_approval of the tool {tool.name!r} is async; use AsyncToolLoopHandle, or an ordinary function",
-            tool=tool.name,
-        )
-    if tool.preview is not None and is_declared_async(tool.preview):
-        raise BadTool(
-            f"preview of the tool {tool.name!r} is async; use AsyncToolLoopHandle, or an ordinary function",
-            tool=tool.name,
-        )
-    if isinstance(tool, SubLoop) and tool.config.has_async():
-        raise BadTool(
-            f"a callable in the config of the sub_loop {tool.name!r} is async, and ToolLoopHandle is not: use "
-            "AsyncToolLoopHandle, or an ordinary function",
-            tool=tool.name,
-        )
+        problem = f"the tool {name!r} is async, and ToolLoopHandle is not: use AsyncToolLoopHandle"
+    elif isinstance(tool, SubLoop) and tool.config.has_async():
+        problem = f"a callable in the config of the sub_loop {name!r} is async, and ToolLoopHandle is not: {use}"
+    if problem is not None:
+        raise BadTool(problem, tool=name)
 
 
-def _opened(parts: LoopParts, params: Mapping[str, Any] | None, *, on_drift: OnDrift, asked: str) -> LoopParts:
+def _configure(parts: LoopParts, params: Mapping[str, Any] | None, *, on_drift: OnDrift, asked: str) -> LoopParts:
     """Return an existing loop with its configuration in this process. They are compared when the loop is driven.
 
     Raises:
@@ -310,8 +293,23 @@ def _opened(parts: LoopParts, params: Mapping[str, Any] | None, *, on_drift: OnD
     after = stored if "model" in stored else {**before, **stored}
     if "compaction" not in before:
         after.pop("compaction", None)  # a compaction is requested only once, and that was done
+    after = _with_format(after, parts, before, asked=asked)
     if canonical(after) != canonical(before):
         check_request(after, here.tools.definitions(), asked=asked)
         wanted["params"] = encode(after)
+    refuse_short_marks(after, here.tools, here.config.cache, asked=asked)
     differs = {name: (getattr(setup, name), new) for name, new in wanted.items()}
     return evolve(parts, secrets=secrets, wake_up=WakeUp(on_drift, differs))
+
+
+def _with_format(
+    params: dict[str, JSON], parts: LoopParts, before: Mapping[str, JSON], *, asked: str
+) -> dict[str, JSON]:
+    """Return the parameters with the format of the result. Without a configuration, it is the stored one."""
+    here = parts.here
+    stored = find_format(before) if parts.state.root.setup.output else None
+    wanted = stored if here.keeps_limits else here.config.format()
+    if stored is None and wanted is None:
+        return params
+    given = without_format(params) if find_format(params) == stored else params  # that of the loop, not of the caller
+    return with_format(given, wanted, asked)

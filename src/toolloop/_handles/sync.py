@@ -12,15 +12,18 @@ from toolloop._drivers.streaming import TurnStream, Unread
 from toolloop._drivers.sync_driver import SyncDriver
 from toolloop._engine.operations import exhaust
 from toolloop._engine.questions import perform_each
-from toolloop._handles.assembly import Driver
+from toolloop._handles.forking import Fork
 from toolloop._handles.handle import HandleBase
-from toolloop._handles.opening import Here
+from toolloop._handles.opening import Here, Opening
+from toolloop._handles.turns import check_ask
 from toolloop._interface.config import LoopConfig
+from toolloop._interface.decisions import name_of
 from toolloop._interface.results import Completed, Error, Turn, Yielded
-from toolloop._journal.journal import LOG
+from toolloop._journal.event_bus import LOG
 from toolloop._public import set_module
 from toolloop.errors import ToolLoopError
 from toolloop.machine.record.loop import Waiting
+from toolloop.machine.values.names import Person
 from toolloop.providers import Provider
 from toolloop.providers.anthropic import SdkClient
 from toolloop.stores.protocol import Store
@@ -29,7 +32,7 @@ from toolloop.tools.registry import Tools
 
 
 @set_module("toolloop")
-class ToolLoopHandle(HandleBase[Provider | SdkClient]):
+class ToolLoopHandle(HandleBase[Provider | SdkClient, SyncDriver]):
     """A tool-use loop that its caller drives, turn by turn.
 
     Args:
@@ -41,7 +44,7 @@ class ToolLoopHandle(HandleBase[Provider | SdkClient]):
         store: the store of the loop. Each event is stored before any action that it allows. The first call that drives
             the loop or gives a command creates the loop in the store.
         loop_id: the id of the loop; a random one by default.
-        clock: returns seconds since the epoch, for the record and for deadlines.
+        clock: returns seconds since the epoch, for the record and for deadlines, if the store has no clock (`now`).
 
     Raises:
         InvalidHistory: the API would refuse the messages.
@@ -51,7 +54,7 @@ class ToolLoopHandle(HandleBase[Provider | SdkClient]):
 
     """
 
-    _driver_class: ClassVar[type[Driver]] = SyncDriver
+    _driver_class: ClassVar[type[SyncDriver]] = SyncDriver
 
     @classmethod
     def open(  # noqa: PLR0913 - the parts of a loop that are not stored
@@ -101,8 +104,8 @@ class ToolLoopHandle(HandleBase[Provider | SdkClient]):
 
         """
         here = Here.of(provider, tools, config, context, clock, is_async=False)
-        given = {"params": params, "metadata": metadata, "on_drift": on_drift, "take_over": take_over}
-        return cls._loaded(here, store, loop_id, **given)
+        opening = Opening(here, store, loop_id, params, metadata, on_drift, take_over)
+        return cls._load(opening)
 
     def flush(self) -> None:
         """Store everything pending, and read the events that others stored.
@@ -113,13 +116,62 @@ class ToolLoopHandle(HandleBase[Provider | SdkClient]):
             StoreError: the store still fails; nothing is lost.
 
         """
-        self._issuer.take_edits("flush()")
+        self._parts.issuer.take_edits("flush()")
         self._catch_up()
 
     def _catch_up(self) -> None:
-        self._journal.commit()
-        self._journal.refresh()
-        self._journal.tell()
+        self._parts.journal.commit()
+        self._parts.journal.refresh()
+        self._parts.journal.tell()
+
+    def fork(
+        self,
+        loop_id: str | None = None,
+        *,
+        at: int | str | None = None,
+        metadata: Mapping[str, str] | None = None,
+        by: str | Person | None = None,
+    ) -> Self:
+        """Return an independent copy: as the loop is now, or as it was. It is stored if the loop is.
+
+        Started calls are uncertain in it, open calls wait for a decision again, and it has no grants. The loop itself
+        is unchanged.
+
+        Args:
+            loop_id: the id of the copy; a random one by default.
+            at: an iteration: the loop after its round closed, or after its reply if that made no calls. Or the id of a
+                message of a user, as in `view(messages=True)`: the loop just before it, so that you can say it
+                differently. Parameters, system prompt, tools and limits are those of then, and its usage is zero. It
+                is read from the journal, also from before a compaction. None: as it is now, with its usage.
+            metadata: for a stored copy; None means that of the loop.
+            by: who does it, for the record.
+
+        Raises:
+            IllegalCommand: the loop has no such point, `at` is given and the loop has no store, or it is nested too
+                deep to run.
+            Conflict: a loop with this id exists.
+            StoreError: the store failed.
+
+        """
+        wanted = Fork.of(loop_id, at, metadata, by, "handle")
+        self._parts.issuer.take_edits("fork()")
+        return self._fork(wanted)
+
+    def set_metadata(self, by: str | Person | None = None, **changes: str | None) -> None:
+        """Change metadata of the stored loop, such as a title: `set_metadata(title="Refund", draft=None)`.
+
+        It is in the trail, with the values before and after. The other keys stay.
+
+        Args:
+            by: who does it, for the record.
+            changes: the new values by key; None removes one. All keys and values have at most 4 kB.
+
+        Raises:
+            IllegalCommand: the loop has no store.
+            TypeError, ValueError: it is not metadata, or too much.
+
+        """
+        self._change_metadata(changes, self._read_metadata(), name_of(by))
 
     def close(self) -> None:
         """Store everything pending, and give the lease back. The handle stays usable.
@@ -130,11 +182,11 @@ class ToolLoopHandle(HandleBase[Provider | SdkClient]):
 
         """
         try:
-            self._issuer.take_edits("close()")
-            self._journal.commit()
+            self._parts.issuer.take_edits("close()")
+            self._parts.journal.commit()
         finally:
-            self._journal.bus.close()
-            self._assembly.late()
+            self._parts.journal.bus.close()
+            self._parts.late()
 
     def __enter__(self) -> Self:
         """Return the handle; `__exit__` closes it."""
@@ -162,10 +214,10 @@ class ToolLoopHandle(HandleBase[Provider | SdkClient]):
 
         """
         try:
-            turn: Turn = exhaust(self._steps("next_turn()"))
+            turn: Turn = exhaust(self._driving.make_steps(self._drive_turn, "next_turn()"))
             return turn
         finally:
-            self._assembly.late()
+            self._parts.late()
 
     def stream_turn(self) -> TurnStream:
         """Drive like `next_turn()`, and stream the events as they happen.
@@ -173,7 +225,7 @@ class ToolLoopHandle(HandleBase[Provider | SdkClient]):
         Use `with handle.stream_turn() as stream:`, and iterate the stream for the events of the turn, in order: the
         events of `toolloop.events` that observers get, and the pieces of the reply. Then `stream.turn` is the result
         that `next_turn()` would have returned. The turn begins with the first read, and never runs ahead of its
-        reader.
+        reader. Entering the `with` statement takes the lease, and raises what is known before the first event.
 
         Leaving the stream early gives the request up, and the loop is as it was before. A call that has started is left
         to the next turn. If a generator that contains the `with` statement is closed, the lease of a stored loop is
@@ -182,30 +234,36 @@ class ToolLoopHandle(HandleBase[Provider | SdkClient]):
         With a provider without `stream`, the reply arrives as a whole, without pieces.
 
         Raises:
-            CallerError, StoreError: during iteration, as for `next_turn`.
+            CallerError, StoreError: as for `next_turn`, by the `with` statement, or later during iteration.
 
         """
-        unread = Unread(self._driver.notifier)
-        steps = self._steps("stream_turn()", unread)
-        return TurnStream(steps, unread, self._engine.timer, self._assembly.late)
+        unread = Unread(self._parts.driver.notifier)
+        steps = self._driving.make_steps(self._drive_turn, "stream_turn()", unread)
+        return TurnStream(steps, unread, self._parts.engine.timer, self._parts.late)
 
-    def _turning(
+    def _drive_turn(
         self, own: list[weakref.ref[Any]], asked: str, unread: Unread | None = None
     ) -> Generator[None, None, Turn]:
         """Drive one turn. `own`: see `Driving`."""
         self._driving.begin(own, asked=asked, state=type(self.state.root.phase).__name__)
-        with self._assembly.turn(unread):
-            self._issuer.take_edits(asked)
+        with self._parts.turn(unread):
+            self._parts.issuer.take_edits(asked)
             if isinstance(self.state.root.phase, Waiting):
                 self._catch_up()
             over = self._turns.terminal()
-            self._issuer.edits.taken()
+            self._parts.issuer.edits.invalidate()
             if over is not None:
                 return self._turns.hand_over(over)
-            if self._lease is not None:
-                self._lease.acquire()
-            turn: Turn = self._turns.current() or (yield from self._driver.drive(self._turns.at_rest))
-            return self._turns.hand_over(turn)
+            if self._parts.lease is not None:
+                self._parts.lease.acquire()
+            turn = self._turns.current()
+            if turn is None and unread is not None:
+                self._parts.engine.woken()  # raises `Drift` when the stream is entered
+                yield
+            if turn is not None:
+                return self._turns.hand_over(turn)
+            steps: Generator[None, None, Turn] = self._parts.driver.drive(self._turns.at_rest, unread)
+            return self._turns.hand_over((yield from steps))
 
     def run(
         self, ask: Callable[[Yielded], object] | None = None, *, until: Callable[[], bool] | None = None
@@ -218,25 +276,30 @@ class ToolLoopHandle(HandleBase[Provider | SdkClient]):
             until: called after each turn. Once it returns True, the `Yielded` is returned even if no call waits, so
                 that a program can end. Any driver may continue the loop: a store lists it as `runnable`.
 
+        Raises:
+            TypeError: `ask` cannot be called.
+
         """
+        check_ask(ask, "run()")
         try:
             turn: Turn = exhaust(self._running(ask, until=until))
             return turn
         finally:
-            self._assembly.late()
+            self._parts.late()
 
     def stream(self, ask: Callable[[Yielded], object] | None = None) -> TurnStream:
         """Drive like `run()`, over any number of turns, and stream the events as they happen.
 
         Use `with handle.stream() as stream:`. At the end, `stream.turn` is the result that `run()` would have returned.
-        See `stream_turn()`.
+        It is that at once if nothing can be driven, because calls wait or the loop has ended. See `stream_turn()`.
 
         Args:
-            ask: as for `run()`.
+            ask: as for `run()`. If calls wait already, it is called when the stream is entered.
 
         """
-        unread = Unread(self._driver.notifier)
-        return TurnStream(self._running(ask, unread), unread, self._engine.timer, self._assembly.late)
+        check_ask(ask, "stream()")
+        unread = Unread(self._parts.driver.notifier)
+        return TurnStream(self._running(ask, unread), unread, self._parts.engine.timer, self._parts.late)
 
     def _running(
         self,
@@ -246,24 +309,20 @@ class ToolLoopHandle(HandleBase[Provider | SdkClient]):
     ) -> Generator[None, None, Turn]:
         """Drive like `run()`. At each step, the reader of a stream can read."""
         while True:
-            questions = self._questions(until, partial(self._steps, "run()", unread), self._catch_up)
-            self._engine.goes_on = unread is None and self._lease is not None
-            known = self._journal.lost
+            next_turn = partial(self._driving.make_steps, self._drive_turn, "run()", unread)
+            questions = self._turns.make_questions(until, next_turn, self._catch_up)
+            self._parts.engine.goes_on = unread is None and self._parts.lease is not None
+            known = self._parts.journal.lost
             try:
                 turn = yield from perform_each(questions)
             finally:
-                self._engine.goes_on = False
+                self._parts.engine.goes_on = False
                 questions.close()
-            self._assembly.late()
+            self._parts.late()
             self._turns.refuse_loss(known)
             if not isinstance(turn, Yielded) or not turn.pending or ask is None:
                 return turn
             ask(turn)
             self._catch_up()
-            if self.pending_turn is turn and not self._issuer.goes_on(turn):
+            if self.pending_turn is turn and not self._parts.issuer.goes_on(turn):
                 return turn
-
-
-def leave_behind(handle: ToolLoopHandle) -> None:
-    """Let a stop end a turn though a tool or a request goes on: also a single one gets a thread. For workers."""
-    handle._driver.leaves_behind = True  # noqa: SLF001 - of the class above

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
 from toolloop import terminations
-from toolloop._engine.failures import error_of
+from toolloop._engine.failures import make_error
 from toolloop._engine.questions import Questions
 from toolloop._handles.issuing import ENDED, CommandIssuer
 from toolloop._interface.calls import RunningCall, text_of
 from toolloop._interface.results import Completed, Error, Moves, ToolLoopResult, Turn, Yielded
 from toolloop._journal.journal import Journal
-from toolloop._journal.lease import StepsOrTask, is_on_its_way
+from toolloop._journal.lease import DriverLease, StepsOrTask, is_on_its_way
+from toolloop._requests.output import MisfitError, Output, last_text, read_json
 from toolloop.errors import IllegalCommand, MaxDepthExceeded
 from toolloop.events import WatchEvent
 from toolloop.machine.queries import is_empty
 from toolloop.machine.record.loop import Failed, Finished, Loop, Stopping, TooDeep, Waiting
 from toolloop.machine.record.state import Path, State
-from toolloop.machine.values.jsontext import decode
+from toolloop.machine.values.jsontext import JSON, a_type, decode
 
 S = TypeVar("S", bound=StepsOrTask)
 
@@ -28,13 +30,15 @@ S = TypeVar("S", bound=StepsOrTask)
 class Turns:
     """Makes the result of each turn once. It is compared with the journal's turn counter, so it is never outdated."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the parts of a turn, two of them optional
         self,
         journal: Journal,
         issuer: CommandIssuer,
         driving: Driving,
         errors: Mapping[Path, Exception],
         running: Callable[[], tuple[RunningCall, ...]] = tuple,
+        *,
+        output: Output | None = None,
     ) -> None:
         """Start without a result.
 
@@ -44,6 +48,7 @@ class Turns:
             driving: whether a turn is in progress.
             errors: the error of the last failed request of each loop.
             running: returns the calls that still run though the loop is to end.
+            output: the class of the result.
 
         """
         self._journal = journal
@@ -51,6 +56,7 @@ class Turns:
         self._driving = driving
         self._errors = errors
         self._running = running
+        self._output = output
         # The turn number in the journal, its result, and the number of events before the next result.
         self._shown: tuple[int, Turn | None, int] = (-1, None, 0)
         self._returned: Turn | None = None
@@ -72,7 +78,7 @@ class Turns:
                 )
                 turn = Yielded(self._journal.state, moves, seen)
             else:
-                turn = self._terminal(seen)
+                turn = self._make_end(seen)
             self._shown = (turn_number, turn, position)
             return turn
 
@@ -83,7 +89,7 @@ class Turns:
             if turn is not None or not isinstance(self._journal.state.root.phase, Stopping):
                 return turn
             seen, position = self._journal.bus.since(self._shown[2])
-            turn = self._completed(self._journal.state.root.phase.termination, seen)
+            turn = self._make_completed(self._journal.state.root.phase.termination, seen)
             self._shown = (self._journal.turn, turn, position)
             return turn
 
@@ -130,20 +136,22 @@ class Turns:
             )
         return turn
 
-    def to_question(
-        self,
-        until: Callable[[], bool] | None,
-        next_turn: Callable[[], Turn | Awaitable[Turn]],
-        catch_up: Callable[[], object],
+    def make_questions(
+        self, until: Callable[[], bool] | None, next_turn: Callable[[], object], catch_up: Callable[[], object]
     ) -> Questions[Turn]:
-        """Drive until calls wait, or the loop has ended.
+        """Return questions that drive until calls wait, or the loop has ended. They keep the lease until they close.
 
         Args:
             until: see `ToolLoopHandle.run`.
-            next_turn: the handle's method, sync or async.
+            next_turn: drives one turn, sync or async.
             catch_up: reads the events that others stored, sync or async.
 
         """
+        return self._driving.keep_lease(self._ask(until, next_turn, catch_up))
+
+    def _ask(
+        self, until: Callable[[], bool] | None, next_turn: Callable[[], object], catch_up: Callable[[], object]
+    ) -> Questions[Turn]:
         while True:
             if isinstance(self._journal.state.root.phase, Waiting):
                 yield catch_up, ()
@@ -181,7 +189,7 @@ class Turns:
         loop = self._journal.state.root
         if isinstance(loop.phase, Failed):
             failure = loop.phase.failure
-            return self._errors.get(failure.path) or error_of(failure)
+            return self._errors.get(failure.path) or make_error(failure)
         if isinstance(loop.phase, TooDeep):
             return MaxDepthExceeded(loop.setup.depth, loop.setup.limits.max_depth or 0)
         return None
@@ -191,7 +199,7 @@ class Turns:
         loop, error = self._journal.state.root, self.error()
         return ToolLoopResult(
             response=None if loop.response is None else decode(loop.response),
-            termination=_termination(loop, error),
+            termination=_find_termination(loop, error),
             iterations=loop.iterations,
             total_usage=loop.total_usage,
             usage_log=tuple(loop.usage_log),
@@ -204,7 +212,7 @@ class Turns:
             state = self._journal.state
             return state if self._journal.turn == turn_number and isinstance(state.root.phase, Waiting) else None
 
-    def _completed(self, termination: terminations.Termination, seen: tuple[WatchEvent, ...]) -> Completed:
+    def _make_completed(self, termination: terminations.Termination, seen: tuple[WatchEvent, ...]) -> Completed:
         loop = self._journal.state.root
         response = None if loop.response is None else decode(loop.response)
         return Completed(
@@ -216,12 +224,22 @@ class Turns:
             usage_log=tuple(loop.usage_log),
             events=seen,
             running=self._running(),
+            output=self._read_output(loop, response) if isinstance(termination, terminations.NaturalEnd) else None,
         )
 
-    def _terminal(self, seen: tuple[WatchEvent, ...]) -> Completed | Error:
+    def _read_output(self, loop: Loop, response: dict[str, JSON] | None) -> Any:
+        """Return the typed result, which was found to fit when the reply came."""
+        if not loop.setup.output or response is None:
+            return None
+        text = last_text(response)
+        with suppress(MisfitError):  # this process has another class than the one that read it
+            return read_json(text) if self._output is None else self._output.read(text)
+        return None if text is None else read_json(text)
+
+    def _make_end(self, seen: tuple[WatchEvent, ...]) -> Completed | Error:
         loop = self._journal.state.root
         if isinstance(loop.phase, Finished):
-            return self._completed(loop.phase.termination, seen)
+            return self._make_completed(loop.phase.termination, seen)
         error = self.error() or MaxDepthExceeded(0, 0)
         return Error(
             error=error,
@@ -235,10 +253,24 @@ class Turns:
         )
 
 
-def _termination(loop: Loop, error: Exception | None) -> terminations.Termination | terminations.Failed:
+def _find_termination(loop: Loop, error: Exception | None) -> terminations.Termination | terminations.Failed:
     if isinstance(loop.phase, (Finished, Stopping)):
         return loop.phase.termination
     return terminations.Unfinished() if error is None else terminations.Failed(error)
+
+
+def check_ask(ask: object, asked: str) -> None:
+    """Refuse an `ask` that cannot be called, such as the text of a person.
+
+    Raises:
+        TypeError: it is neither None nor callable.
+
+    """
+    if ask is not None and not callable(ask):
+        raise TypeError(
+            f"{asked}: ask: expected a function that decides the calls of a Yielded, or None, got {a_type(ask)}. Pass "
+            "the words of a person to follow_up() or say()"
+        )
 
 
 class Driving:
@@ -247,9 +279,10 @@ class Driving:
     It does not use a flag, which an interrupt could leave set.
     """
 
-    def __init__(self, journal: Journal) -> None:
-        """Start without a turn."""
+    def __init__(self, journal: Journal, lease: DriverLease | None) -> None:
+        """Start without a turn. `lease`: kept while a turn or a `run()` is in progress."""
         self._journal = journal
+        self._lease = lease
         self._steps: weakref.ref[StepsOrTask] | None = None
 
     @property
@@ -258,11 +291,17 @@ class Driving:
         steps = None if self._steps is None else self._steps()
         return steps is not None and is_on_its_way(steps)
 
-    def steps(self, turning: Callable[..., S], *arguments: Any) -> S:
-        """Return the generator or coroutine of a turn. `turning` makes it, and gets a reference to it for `begin`."""
+    def make_steps(self, make: Callable[..., S], *arguments: Any) -> S:
+        """Return the generator or coroutine of a turn. `make` makes it, and gets a reference to it for `begin`."""
         own: list[weakref.ref[StepsOrTask]] = []
-        steps = turning(own, *arguments)
+        steps = self.keep_lease(make(own, *arguments))
         own.append(weakref.ref(steps))
+        return steps
+
+    def keep_lease(self, steps: S) -> S:
+        """Keep the lease, once it is taken, while a generator or coroutine is open. Return that."""
+        if self._lease is not None:
+            self._lease.keep(steps)
         return steps
 
     def begin(self, own: list[weakref.ref[StepsOrTask]], *, asked: str, state: str) -> None:

@@ -8,14 +8,15 @@ from typing import Any, Literal
 from attrs import asdict, evolve, field, frozen
 
 from toolloop._engine.runtimes import Runtime
-from toolloop._interface.drift import changes, tools_with_open_calls
+from toolloop._interface.drift import Difference, find_changes, tools_with_open_calls
 from toolloop._interface.loop_params import check_request
 from toolloop.errors import BadTool, Drift
 from toolloop.machine.record.state import State
 from toolloop.machine.values.jsontext import decode, encode
 from toolloop.machine.values.setup import Limits, Setup
 
-OnDrift = Literal["raise", "accept", "strict"]
+# `leave`, for workers, refuses like `raise`, and also if a tool is missing that has no open calls.
+OnDrift = Literal["raise", "accept", "strict", "leave"]
 
 
 @frozen
@@ -23,7 +24,8 @@ class WakeUp:
     """How to take a loop over.
 
     Attributes:
-        on_drift: `raise` refuses changes that may let a gated call run, `strict` refuses any change, `accept` none.
+        on_drift: `raise` refuses changes that may let a gated call run, `strict` refuses any change, `accept` none, and
+            `leave` also refuses tools that are missing.
         given: the changes that the caller gave, by the fields of `Setup`: the old and the new value. Parameters and
             limits that were changed meanwhile are kept.
 
@@ -46,18 +48,19 @@ class WakeUp:
 
         """
         old = state.root.setup
-        given = {name: _merged(name, was, new, getattr(old, name)) for name, (was, new) in self.given.items()}
+        given = {name: _merge(name, was, new, getattr(old, name)) for name, (was, new) in self.given.items()}
         new = runtime.setup(evolve(old, **given))
         if new == old:
             return None, ()
         still_open = tools_with_open_calls(state)
-        found = list(changes(old, new, still_open))
-        refused = tuple(change.text for change in found if change.is_unsafe or self.on_drift == "strict")
+        found = list(find_changes(old, new, still_open))
+        refused = tuple(change.text for change in found if self._refuses(change))
         if refused and self.on_drift != "accept":
             raise Drift(
                 f"the loop was stored with a different configuration: {'; '.join(refused)}. "
                 'Restore it, or pass on_drift="accept" to continue with the current one',
                 changes=refused,
+                missing=tuple(change.missing for change in found if change.missing),
             )
         try:
             check_request(decode(new.params), runtime.tools.definitions(), asked="next_turn()")
@@ -67,24 +70,28 @@ class WakeUp:
         changed = sorted({change.tool for change in found if change.tool})
         return new, tuple(name for name in changed if _is_on_a_path(name, still_open))
 
+    def _refuses(self, change: Difference) -> bool:
+        is_missing = self.on_drift == "leave" and bool(change.missing)
+        return change.is_unsafe or is_missing or self.on_drift == "strict"
+
 
 def _is_on_a_path(name: str, still_open: Collection[str]) -> bool:
     """Return whether a tool, or one of the outer tools that precede it, has open calls."""
     return any(f"{name}/".startswith(f"{each}/") for each in still_open)
 
 
-def _merged(name: str, was: Any, new: Any, now: Any) -> Any:
+def _merge(name: str, was: Any, new: Any, now: Any) -> Any:
     """Return the new value of a field of `Setup`. Parameters and limits that changed since it was read are kept."""
     if now == was:
         return new
     match name:
         case "params":
-            return encode(_each_merged(*map(decode, (was, new, now))))
+            return encode(_merge_each(*map(decode, (was, new, now))))
         case "limits":
-            return Limits(**_each_merged(*(asdict(limits, recurse=False) for limits in (was, new, now))))
+            return Limits(**_merge_each(*(asdict(limits, recurse=False) for limits in (was, new, now))))
     return now
 
 
-def _each_merged(was: dict[str, Any], new: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
+def _merge_each(was: dict[str, Any], new: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
     sides = {name: new if now.get(name) == was.get(name) else now for name in [*new, *now]}
     return {name: side[name] for name, side in sides.items() if name in side}

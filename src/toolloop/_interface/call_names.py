@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from toolloop._interface.shown import Named
 from toolloop.errors import UnknownCall
-from toolloop.machine.queries import driven, open_round
+from toolloop.machine.queries import driven, find_open_round
 from toolloop.machine.record.loop import Loop
 from toolloop.machine.record.state import Path, State
 from toolloop.machine.values.calls import Call
@@ -15,7 +15,7 @@ def join_path(path: Path) -> str:
     return "/".join(path)
 
 
-def found(state: State, named: Named) -> Path:
+def find_path(state: State, named: Named) -> Path:
     """Return the path of an open call, named by its path, by the path joined with slashes, or by an id if unique.
 
     Raises:
@@ -25,7 +25,7 @@ def found(state: State, named: Named) -> Path:
     if isinstance(named, tuple):
         return named
     call_id = named.rpartition("/")[2]
-    open_calls = [(*path, call_id) for path, loop in driven(state) if open_call(loop, call_id)]
+    open_calls = [(*path, call_id) for path, loop in driven(state) if find_open_call(loop, call_id)]
     having = [path for path in open_calls if named in (call_id, join_path(path), f"/{join_path(path)}")]
     if len(having) > 1:
         names = ", ".join(f"/{join_path(each)}" for each in having)
@@ -37,7 +37,7 @@ def found(state: State, named: Named) -> Path:
     return having[0] if having else (named,)
 
 
-def open_call(loop: Loop, call_id: str) -> Call | None:
+def find_open_call(loop: Loop, call_id: str) -> Call | None:
     """Return a call of the open round of a loop, or None."""
-    round_ = open_round(loop)
+    round_ = find_open_round(loop)
     return None if round_ is None else round_.find(call_id)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -10,7 +10,7 @@ from attrs import frozen
 
 from toolloop._public import set_module
 from toolloop._usage import Usage
-from toolloop.machine.queries import driven, open_round
+from toolloop.machine.queries import driven, find_open_round
 from toolloop.machine.record.loop import Loop, Round
 from toolloop.machine.record.state import State
 from toolloop.machine.values.jsontext import JSON, decode
@@ -43,12 +43,12 @@ class RunningCall:
     total: float | None = None
 
 
-def pending_calls(state: State) -> tuple[ToolCall, ...]:
+def list_pending_calls(state: State) -> tuple[ToolCall, ...]:
     """Return the waiting calls in the whole tree of a loop; the root's calls come first."""
     return tuple(
         call
         for _, loop in driven(state)
-        for call in calls_of(loop, open_round(loop))
+        for call in calls_of(loop, find_open_round(loop))
         if call.why is not None  # it waits
     )
 
@@ -67,11 +67,17 @@ class PolicyView:
 
     _loop: Loop
     outer: PolicyView | None = None
+    _metadata: Callable[[], Mapping[str, str]] = dict
 
     @property
     def iteration(self) -> int:
         """The number of the reply, counted from 1."""
         return self._loop.iterations
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """The metadata of the outermost loop now. The store is read each time; a loop without a store has none."""
+        return dict(self._metadata())
 
     @property
     def total_usage(self) -> Usage:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from decimal import Decimal
 from functools import partial
 from sys import float_info
 from typing import Any, get_args
@@ -12,6 +13,8 @@ from attrs.validators import optional
 
 from toolloop._interface.calls import PolicyView
 from toolloop._public import set_module
+from toolloop._requests.automatic_marks import CacheLifetime
+from toolloop._requests.output import Output
 from toolloop.compaction.strategy import Strategy
 from toolloop.events import Observer
 from toolloop.machine.values.calls import Answer, Approve, Deny
@@ -19,6 +22,7 @@ from toolloop.machine.values.demands import Ask
 from toolloop.machine.values.jsontext import JSON, a_type
 from toolloop.machine.values.setup import Budget, Execution, Limits, LoopAction, LoopDetection, OnExpiry, Texts
 from toolloop.machine.values.texts import PLACES
+from toolloop.prices import Price, Prices
 from toolloop.tools.calls import ToolCall
 from toolloop.tools.function import is_async
 
@@ -53,6 +57,12 @@ def _is_seconds(value: Any) -> bool:
 
 _grace = _fits(_is_seconds, "a number of seconds (0 or more)")
 _seconds = optional(_fits(_is_seconds, "a number of seconds (0 or more), or None for no limit"))
+_cost = optional(
+    _fits(
+        lambda value: isinstance(value, Decimal) and value.is_finite() and value >= 0,
+        "dollars (0 or more), or None for no limit",
+    )
+)
 _callable = optional(_fits(callable, "a callable, or None"))
 _EXECUTIONS = get_args(Execution)
 _execution: Callable[[Any, Any, Execution], None] = _fits(_EXECUTIONS.__contains__, f"one of {', '.join(_EXECUTIONS)}")
@@ -73,9 +83,10 @@ def _are(test: Callable[[Any], bool], remedy: str) -> Callable[[Any, Any, Any], 
     return _fits(lambda value: isinstance(value, tuple) and all(map(test, value)), remedy)
 
 
-def _has_whole_parts(_config: Any, _attribute: Any, budget: Budget) -> None:
+def _has_sound_parts(_config: Any, _attribute: Any, budget: Budget) -> None:
     for part in fields(Budget):
-        _whole(0)(budget, part, getattr(budget, part.name))
+        check = _cost if part.name == "cost" else _whole(0)
+        check(budget, part, getattr(budget, part.name))
 
 
 def _is_detection(_config: Any, attribute: Any, value: LoopDetection) -> None:
@@ -95,6 +106,14 @@ def _are_not_async(_config: Any, attribute: Any, value: Any) -> None:
 
 
 # Type checkers use the type of a converter's parameter for the field.
+def _as_prices(value: Prices | Mapping[str, Price] | None) -> Any:
+    return value if value is None or isinstance(value, Prices) else Prices(value)
+
+
+def _as_output(value: Any) -> Any:
+    return value if value is None or isinstance(value, Output) else Output.of(value)
+
+
 def _strategies(value: Strategy | Sequence[Strategy] | None) -> Any:
     return (value,) if isinstance(value, Strategy) else _tuple(value)
 
@@ -122,7 +141,7 @@ def _can_be_said(_config: Any, attribute: Any, value: Texts) -> None:
             raise ValueError(f"{attribute.name}.{part.name} is blank, and the API refuses an error without text")
 
 
-_budget = optional([_is(Budget, "a Budget, or None for no limit"), _has_whole_parts])
+_budget = optional([_is(Budget, "a Budget, or None for no limit"), _has_sound_parts])
 _detection = optional([_is(LoopDetection, "a LoopDetection, or None for no detection"), _is_detection])
 _filters = _are(callable, "a list of callables, each of which takes (call, content)")
 _observers = [_are(_observes, "a list of callables, each of which takes one event"), _are_not_async]
@@ -130,6 +149,12 @@ _compaction = optional(
     _are(lambda value: isinstance(value, Strategy), "MaskResults, DropRounds or Summarize, a list of them, or None")
 )
 _depth = _fits(partial(_is_whole, minimum=0), "a whole number (0 or more)")
+
+
+_LIFETIMES = get_args(CacheLifetime)
+_lifetime: Callable[[Any, Any, CacheLifetime | None], None] = optional(
+    _fits(_LIFETIMES.__contains__, f"one of {', '.join(_LIFETIMES)}, or None for no cache marks")
+)
 
 
 def _is_set(value: object) -> str:
@@ -153,6 +178,8 @@ class LoopConfig:
         timeout: the maximum active time of one user turn in seconds, without waits for the caller.
         max_depth: the maximum nesting; loops at this depth or deeper are refused.
         budget: the maximum usage of the whole loop.
+        prices: the prices of models, so that usage has a `cost`: `known_prices()` of `toolloop.prices`, or a mapping of
+            models to prices. They are not stored. A loop inside a call uses those around it, unless it has its own.
         max_parallel_tools: how many tools may run at once; 1 runs them one after the other. Of sync tools, at most
             8 run at once.
         tool_timeout: the limit in seconds for a tool without its own `timeout`. At the limit, an async tool is
@@ -165,7 +192,8 @@ class LoopConfig:
             termination `Expired`. A loop inside a call uses its own `config`.
         execution: with `barrier`, no call runs while another one waits. With `ready`, decided calls run meanwhile.
         on_tool_call: `(call, view) -> Approve | Deny | Answer | Ask | None`: the policy. If it returns None, the tool's
-            own `needs_approval` decides. If it raises, the call waits for the caller.
+            own `needs_approval` decides. An `Ask` adds to what that demands: more persons, a group, or `fresh`. If it
+            raises, the call waits for the caller.
         stop_when: `(view) -> bool | str | None`: called after each reply, before any tool runs. True or a reason ends
             the loop. If it raises, `next_turn()` raises that exception, and you can call it again.
         result_filters: `(call, content) -> content | None`: each may replace the content that a tool
@@ -179,9 +207,14 @@ class LoopConfig:
         loop_detection: how to handle a model that repeats the same calls; None turns detection off.
         compaction: a strategy of `toolloop.compaction`, or a list of them, tried in this order before each request;
             None keeps the history.
+        output: the class of the result: of the types that tools take, such as a dataclass or a pydantic model. The API
+            is asked for JSON of its schema (`output_config.format`), and `Completed.output` is the object. A reply that
+            does not fit is answered once with what is wrong. Only the schema is stored.
         texts: the texts that the model gets for calls without a result of their tools.
         threads: whether the server keeps the conversation, so that a request sends only new messages; see the docs on
             threads. A client or a model without threads gets the whole history.
+        cache: how long the server keeps the beginning of a request, so that the next one reads it for a fraction of the
+            price: `5m` or `1h`. The loop then adds cache marks to its requests. It is not stored. None adds no marks.
 
     Raises:
         ValueError: a value is not valid; the error names the field.
@@ -194,6 +227,7 @@ class LoopConfig:
     timeout: float | None = field(default=None, validator=_seconds)
     max_depth: int | None = field(default=3, validator=_whole(0))
     budget: Budget | None = field(default=None, validator=_budget)
+    prices: Prices | Mapping[str, Price] | None = field(default=None, converter=_as_prices, repr=_is_set)
     max_parallel_tools: int | None = field(default=32, validator=_whole(1))
     tool_timeout: float | None = field(default=None, validator=[_seconds, _is_not_zero])
     stop_grace: float = field(default=5.0, validator=_grace)
@@ -210,8 +244,22 @@ class LoopConfig:
     compaction: Strategy | Sequence[Strategy] | None = field(
         default=None, converter=_strategies, validator=_compaction, repr=_is_set
     )
+    output: Any = field(default=None, converter=_as_output, repr=_is_set)
     texts: Texts = field(factory=Texts, validator=[_is(Texts, "a Texts"), _can_be_said], repr=False)
     threads: bool = field(default=False, validator=_is(bool, "True or False"))
+    cache: CacheLifetime | None = field(default=None, validator=_lifetime)
+
+    def pricing(self) -> Prices | None:
+        """Return the prices, if there are some."""
+        return self.prices if isinstance(self.prices, Prices) else None
+
+    def typed(self) -> Output | None:
+        """Return the class of the result, if there is one."""
+        return self.output if isinstance(self.output, Output) else None
+
+    def format(self) -> str | None:
+        """Return the JSON text of `output_config.format`, if the result has a class."""
+        return None if self.typed() is None else self.output.format
 
     def strategies(self) -> tuple[Strategy, ...]:
         """Return the strategies of compaction, in their order."""
@@ -231,6 +279,7 @@ class LoopConfig:
             "texts": self.texts,
             "callables": self.callables(),
             "threads": self.threads,
+            "output": self.output is not None,
         }
 
     def limits(self) -> Limits:

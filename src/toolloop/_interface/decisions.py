@@ -16,6 +16,7 @@ from toolloop.errors import AlreadyDecided, IllegalCommand, InvalidHistory, Unkn
 from toolloop.machine.record.loop import Loop, Waiting
 from toolloop.machine.rules.calls import LATEST
 from toolloop.machine.rules.deciding import already_decided
+from toolloop.machine.rules.joining import join_rest
 from toolloop.machine.values.calls import Answer, Approve, Decision, DecisionRecord, Deny, Grant, GrantSpec, Rerun
 from toolloop.machine.values.jsontext import JSON, a_type, decode, encode, plain, well_formed
 from toolloop.machine.values.names import is_of_a_rule
@@ -125,7 +126,7 @@ def already_closed(loop: Loop, name: str, call_id: str) -> AlreadyDecided | None
     closed = loop.phase.closed if isinstance(loop.phase, Waiting) else None
     if closed is not None and (call := closed.find(call_id)) is not None:
         return already_decided(name, call)
-    texts = (text for text in reversed(loop.messages) if encode(call_id) in text)
+    texts = (text for text in reversed(join_rest(loop).messages) if encode(call_id) in text)
     contents = (message["content"] for message in map(decode, texts) if message["role"] == "assistant")
     if any(block.get("id") == call_id for content in contents if isinstance(content, list) for block in content):
         text = f"call {name!r} already has a result, and its round is closed"
@@ -266,7 +267,11 @@ def refuse_invalid(texts: Iterable[str], params: Mapping[str, JSON], *, asked: s
 
     """
     messages = [decode(text) for text in texts]
-    found = check(messages, model=params.get("model"), tools=_marked(params), thinking=params.get("thinking"))
+    parts = {name: params.get(name) for name in ("model", "thinking", "tool_choice", "max_tokens")}
+    betas = params.get("betas")
+    if isinstance(betas, list) and any(str(beta).startswith("interleaved-thinking-") for beta in betas):
+        parts["max_tokens"] = None  # the budget is that of all thinking in a turn, which may be more than one reply
+    found = check(messages, tools=marked_tools(params), **parts)
     problems = tuple(problem for problem in found if problem.level == "error")
     if problems:
         raise _invalid(messages, problems, asked)
@@ -275,8 +280,9 @@ def refuse_invalid(texts: Iterable[str], params: Mapping[str, JSON], *, asked: s
 def _invalid(messages: list[JSON], problems: tuple[Problem, ...], asked: str) -> InvalidHistory:
     first = problems[0]
     more = f" ({len(problems) - 1} more in .problems)" if len(problems) > 1 else ""
+    what = "messages" if first.path.startswith("messages") else "parameters"
     return InvalidHistory(
-        f"{asked}: the API would refuse these messages: {first.path}: {first.message} [{first.rule}]. "
+        f"{asked}: the API would refuse these {what}: {first.path}: {first.message} [{first.rule}]. "
         f"{first.remedy}{more}",
         problems=problems,
         messages=messages,
@@ -323,7 +329,7 @@ def _still_open(messages: list[JSON]) -> tuple[Problem, ...]:
     return tuple(each for each in check([*messages, _ANYBODY]) if each.rule in _AT_THE_CLOSE)
 
 
-def _marked(params: Mapping[str, JSON]) -> list[JSON] | None:
+def marked_tools(params: Mapping[str, JSON]) -> list[JSON] | None:
     """Return the tools and all other parameters with cache marks, because marks are counted together (rule 34).
 
     The top-level mark applies to the end of the request. Here it is first, with a ttl of an hour, so that only the

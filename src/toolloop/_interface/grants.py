@@ -54,7 +54,7 @@ def has_expired(grant: StandingGrant, now: float) -> bool:
     return grant.expires_at is not None and grant.expires_at <= now
 
 
-def given_grant(path: tuple[str, ...], grant: StandingGrant) -> GivenGrant:
+def view_grant(path: tuple[str, ...], grant: StandingGrant) -> GivenGrant:
     """Return a grant of the loop at a path, as callers see it."""
     return GivenGrant(
         id="/".join((*path, grant.id)),
@@ -71,10 +71,10 @@ def given_grant(path: tuple[str, ...], grant: StandingGrant) -> GivenGrant:
     )
 
 
-def standing_grants(state: State, now: float) -> list[GivenGrant]:
+def list_standing_grants(state: State, now: float) -> list[GivenGrant]:
     """Return the grants of a tree of loops that may still approve calls."""
     given = [(path, grant) for path, loop in everywhere(state) for grant in loop.grants]
-    return [given_grant(path, grant) for path, grant in given if grant.uses != 0 and not has_expired(grant, now)]
+    return [view_grant(path, grant) for path, grant in given if grant.uses != 0 and not has_expired(grant, now)]
 
 
 @set_module("toolloop.types")

@@ -9,6 +9,9 @@ from attrs import frozen
 
 from toolloop._interface.config import LoopConfig
 from toolloop._interface.decisions import refuse_invalid, to_texts
+from toolloop._requests.automatic_marks import CacheLifetime
+from toolloop._requests.cache_marks import marks_of_params
+from toolloop._requests.output import with_format
 from toolloop._requests.params import Secrets, check_params, split
 from toolloop.errors import BadTool
 from toolloop.machine.values.jsontext import JSON, a_type, encode
@@ -45,16 +48,19 @@ class Beginning:
             InvalidHistory: the message has the position, the rule and the remedy.
 
         """
-        refuse_invalid(messages, all_params(self.stored, registry), asked=asked)
+        refuse_invalid(messages, merge_params(self.stored, registry), asked=asked)
 
 
-def begin_with(params: Mapping[str, Any], registry: ToolRegistry, *, asked: str) -> Beginning:
+def begin_with(
+    params: Mapping[str, Any], registry: ToolRegistry, *, asked: str, output: str | None = None
+) -> Beginning:
     """Validate the parameters of a loop, except its messages.
 
     Args:
         params: the keyword arguments of `messages.create`; `messages` may be left out.
         registry: the loop's tools.
         asked: the name of the caller's operation, for errors.
+        output: the format of a typed result, as JSON text.
 
     Raises:
         BadTool: two tools have the same name, in the registry or in the parameters.
@@ -65,14 +71,15 @@ def begin_with(params: Mapping[str, Any], registry: ToolRegistry, *, asked: str)
     given = check_params(params, asked=asked)
     for name in ("model", "max_tokens"):
         if name not in given:
-            raise missing_parameter(name)
+            raise find_missing_parameter(name)
     messages = to_texts(given.pop("messages")) if "messages" in given else None
     stored, secrets = split(given)
+    stored = with_format(stored, output, asked)
     check_request(stored, registry.definitions(), asked=asked)
     return Beginning(stored, secrets, messages)
 
 
-def missing_parameter(name: str) -> ValueError:
+def find_missing_parameter(name: str) -> ValueError:
     """Return the error for a parameter that every loop needs."""
     return ValueError(f"params has no {name!r}. Pass the keyword arguments of messages.create")
 
@@ -90,12 +97,12 @@ def as_registry(tools: Tools) -> ToolRegistry:
     return tools if isinstance(tools, ToolRegistry) else ToolRegistry(tools)
 
 
-def all_params(stored: Mapping[str, JSON], registry: ToolRegistry) -> dict[str, JSON]:
+def merge_params(stored: Mapping[str, JSON], registry: ToolRegistry) -> dict[str, JSON]:
     """Return the parameters, including the loop's own tools."""
-    return _with_tools(stored, registry.definitions())
+    return _add_tools(stored, registry.definitions())
 
 
-def _with_tools(stored: Mapping[str, JSON], definitions: Sequence[JSON]) -> dict[str, JSON]:
+def _add_tools(stored: Mapping[str, JSON], definitions: Sequence[JSON]) -> dict[str, JSON]:
     tools = [*definitions, *(stored.get("tools") or ())]
     return {**stored, "tools": tools or None}
 
@@ -108,13 +115,29 @@ def check_request(stored: Mapping[str, JSON], definitions: Sequence[JSON], *, as
         ValueError: the API refuses a parameter.
 
     """
-    _refuse_bad(_with_tools(stored, definitions), asked=asked)
+    _refuse_bad(_add_tools(stored, definitions), asked=asked)
     seen = {definition["name"] for definition in definitions}
     for tool in stored.get("tools") or ():
         name = tool.get("name") if isinstance(tool, dict) else None
         if name in seen:
             raise BadTool(f"two tools are named {name!r}, at least one in params['tools']. Rename one", tool=name)
         seen |= {name} if isinstance(name, str) else set()
+
+
+def refuse_short_marks(
+    stored: Mapping[str, JSON], registry: ToolRegistry, cache: CacheLifetime | None, *, asked: str
+) -> None:
+    """Refuse cache marks of five minutes in tools or the system prompt if the loop adds marks of an hour.
+
+    Raises:
+        ValueError: there is one. The API refuses a mark of an hour after it (source: rule 34 of the Messages API).
+
+    """
+    if cache == "1h" and marks_of_params(merge_params(stored, registry)).has_short:
+        raise ValueError(
+            f"{asked}: config.cache is '1h', but tools or the system prompt have a cache mark of five minutes, and the "
+            "API refuses a mark of an hour after it. Set 'ttl': '1h' in that mark, remove it, or use cache='5m'"
+        )
 
 
 # --- parameters that the API certainly refuses ------------------------------------------------------------------------
@@ -133,7 +156,7 @@ def _refuse_bad(params: Mapping[str, JSON], *, asked: str) -> None:
     """
     for name, fits, may_be in _SHAPES:
         if params.get(name) is not None and not fits(params[name]):
-            raise ValueError(f"{asked}: params[{name!r}]: expected {may_be}, got {_short(params[name])}")
+            raise ValueError(f"{asked}: params[{name!r}]: expected {may_be}, got {_shorten(params[name])}")
     if _compacts_twice(params):  # source: the tool runner of anthropic 2.12, which also refuses this
         raise ValueError(
             f"{asked}: params has 'compaction' and a compacting edit in 'context_management', but the API does not "
@@ -173,7 +196,7 @@ def _is_system(system: JSON) -> bool:
     )
 
 
-def _short(value: JSON) -> str:
+def _shorten(value: JSON) -> str:
     text = repr(value)
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 

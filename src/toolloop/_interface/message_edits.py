@@ -8,19 +8,20 @@ from typing import Any, SupportsIndex
 from attrs import frozen
 
 from toolloop._interface.decisions import refuse_invalid, to_texts
-from toolloop._interface.loop_params import all_params
+from toolloop._interface.loop_params import merge_params
+from toolloop._messages.check import check
 from toolloop._requests.left_out_thinking import has_lost_its_pause
 from toolloop.errors import IllegalCommand, InvalidHistory
-from toolloop.machine.record.loop import Finished, Judging, Loop, Requesting, Round, TooDeep
-from toolloop.machine.record.replies import ends_in_reply, ends_in_server_call, without_open_calls
-from toolloop.machine.rules.joining import result_block, stays_unjoined, user_message
-from toolloop.machine.rules.saying import kept_texts
+from toolloop.machine.record.loop import Finished, Judging, Loop, Requesting, TooDeep
+from toolloop.machine.record.replies import drop_open_calls, ends_in_reply, ends_in_server_call
+from toolloop.machine.rules.joining import join_rest, result_block, stays_unjoined, user_message
+from toolloop.machine.rules.saying import list_kept_texts
 from toolloop.machine.values.calls import Result
 from toolloop.machine.values.chain import Chain
 from toolloop.machine.values.jsontext import JSON, decode
 from toolloop.tools import ToolRegistry
 
-_ANY_USER = '{"role":"user","content":"-"}'
+ANY_USER = '{"role":"user","content":"-"}'
 _ANY_REPLY = '{"role":"assistant","content":"-"}'
 
 
@@ -46,7 +47,7 @@ class WorkingList(list[JSON]):
         return list, (list(self),)
 
 
-def _refusing(name: str) -> Callable[..., Any]:
+def _make_refusing(name: str) -> Callable[..., Any]:
     original = getattr(list, name)
 
     def method(self: WorkingList, *args: Any, **kwargs: Any) -> Any:
@@ -60,7 +61,7 @@ def _refusing(name: str) -> Callable[..., Any]:
 
 _CHANGES = "__delitem__ __iadd__ __imul__ __setitem__ append clear extend insert pop remove reverse sort"
 for _name in _CHANGES.split():
-    setattr(WorkingList, _name, _refusing(_name))
+    setattr(WorkingList, _name, _make_refusing(_name))
 
 
 @frozen
@@ -75,11 +76,11 @@ class MessageEdits:
     """The caller's edits with `messages_mut()`: one list for each wait."""
 
     def __init__(self) -> None:
-        """Start without a list. `working` makes it."""
+        """Start without a list. `open_list` makes it."""
         self._list: WorkingList | None = None
         self._base: Chain[str] = Chain()
 
-    def working(self, loop: Loop, *, is_driven: bool) -> list[JSON]:
+    def open_list(self, loop: Loop, *, is_driven: bool) -> list[JSON]:
         """Return the list of this wait. `is_driven`: whether this handle is driving the loop.
 
         Raises:
@@ -99,21 +100,22 @@ class MessageEdits:
                 allowed=(),
             )
         if self._list is None or not self._is_current(loop):
-            self.taken()
-            self._list, self._base = WorkingList(map(decode, loop.messages)), loop.messages
+            self.invalidate()
+            self._base = join_rest(loop).messages
+            self._list = WorkingList(map(decode, self._base))
         return self._list
 
-    def shown(self, loop: Loop) -> tuple[JSON, ...]:
+    def show(self, loop: Loop) -> tuple[JSON, ...]:
         """Return copies of the closed history with the caller's edits in it.
 
         Raises:
             TypeError: an item of the caller's list is not JSON.
 
         """
-        texts = self._texts() if self._is_current(loop) else loop.messages
+        texts = self._texts() if self._is_current(loop) else join_rest(loop).messages
         return tuple(map(decode, texts))
 
-    def edit(self, loop: Loop) -> HistoryEdit | None:
+    def find_edit(self, loop: Loop) -> HistoryEdit | None:
         """Return the caller's edit of the closed history of a loop; None if it is unchanged.
 
         Raises:
@@ -127,7 +129,7 @@ class MessageEdits:
             texts = self._texts()
             return None if texts == tuple(self._base) else HistoryEdit(self._base, texts)
         was_edited = self._list != list(map(decode, self._base))
-        self.taken()
+        self.invalidate()
         if was_edited:
             raise stale_edit("the loop has continued elsewhere, and the edit of its history belongs to an earlier wait")
         return None
@@ -137,9 +139,9 @@ class MessageEdits:
         if tuple(loop.messages) == edit.messages:
             self._base = loop.messages
         elif not self._is_current(loop):
-            self.taken()
+            self.invalidate()
 
-    def taken(self) -> None:
+    def invalidate(self) -> None:
         """Invalidate the list, because the wait is over. It refuses changes from now on."""
         if self._list is not None:
             self._list.spent = True
@@ -152,34 +154,29 @@ class MessageEdits:
         """Return whether there is a list, and the loop still has the history that the list was made from."""
         if self._list is None or isinstance(loop.phase, Requesting):
             return False
-        return self._base is loop.messages or self._base == loop.messages
+        return self._base is loop.messages or self._base == join_rest(loop).messages
 
 
 # --- checks ----------------------------------------------------------------------------------------------------------
 
 
-def outgoing(loop: Loop, closed: Sequence[str], injected: Sequence[str] = ()) -> list[str]:
-    """Return the messages of the next request, with `closed` as the closed history.
-
-    Open calls count as answered. After the end of a loop, a user message is added.
-    """
+def preview_request(loop: Loop, injected: Sequence[str] = ()) -> list[str]:
+    """Return the messages of the next request: open calls count as answered; after an end, a user message is added."""
+    loop = join_rest(loop)
     if isinstance(loop.phase, Finished):
-        return [*closed, *kept_texts(loop), *(injected or (_ANY_USER,)), *loop.queued]
+        return [*loop.messages, *list_kept_texts(loop), *(injected or (ANY_USER,)), *loop.queued]
     if loop.round is not None:
-        if isinstance(loop.phase, Judging) and not loop.round.calls:  # the reply ends the loop, or pauses it
-            return [*closed, *without_open_calls(_with_reply(loop, loop.round)), _ANY_USER]
-        return [
-            *closed,
-            *_with_results(loop, loop.round),
-            *(() if _takes_only_results(loop, loop.round) else (*_next(loop), *injected)),
-        ]
+        if isinstance(loop.phase, Judging) and not loop.calls:  # the reply ends the loop, or pauses it
+            return [*loop.messages, *drop_open_calls(loop.open_messages), ANY_USER]
+        more = () if _takes_only_results(loop) else (*_list_next(loop), *injected)
+        return [*loop.messages, *_answer_open_calls(loop), *more]
     if not loop.unjoined:
-        return [*closed, *kept_texts(loop), *injected]
+        return [*loop.messages, *list_kept_texts(loop), *injected]
     # A paused reply is sent back unchanged. The checks accept it as the last message only if it ends in a server call.
     beside = list(loop.unjoined)
     while ends_in_reply(beside) and not ends_in_server_call(beside[-1]):
         beside.pop()
-    return [*closed, *beside]
+    return [*loop.messages, *beside]
 
 
 def refuse_unsendable(loop: Loop, tools: ToolRegistry, *, asked: str) -> None:
@@ -189,48 +186,67 @@ def refuse_unsendable(loop: Loop, tools: ToolRegistry, *, asked: str) -> None:
         InvalidHistory: with the place, the rule and the remedy of each problem.
 
     """
-    refuse_invalid(outgoing(loop, list(loop.messages)), all_params(decode(loop.setup.params), tools), asked=asked)
+    refuse_invalid(preview_request(loop), merge_params(decode(loop.setup.params), tools), asked=asked)
 
 
-def landing(loop: Loop, injected: Sequence[str]) -> list[str]:
+def refuse_params(loop: Loop, tools: ToolRegistry, *, asked: str) -> None:
+    """Refuse parameters that the API would refuse with any messages, such as those of an old journal.
+
+    Raises:
+        InvalidHistory: as for `refuse_unsendable`.
+
+    """
+    refuse_invalid((ANY_USER,), merge_params(decode(loop.setup.params), tools), asked=asked)
+
+
+def preview_injection(loop: Loop, injected: Sequence[str]) -> list[str]:
     """Return injected messages after those that they will follow: enough for a check, however long the history is."""
+    loop = join_rest(loop)
     if isinstance(loop.phase, Finished):
-        return [*_last_round(loop.messages), *kept_texts(loop), *injected, *loop.queued]
-    if loop.round is not None and not _takes_only_results(loop, loop.round):
-        return [*_with_results(loop, loop.round), *_next(loop), *injected]
+        return [*_cut_before_reply(loop.messages), *list_kept_texts(loop), *injected, *loop.queued]
+    if loop.round is not None and not _takes_only_results(loop):
+        return [*_cut_before_reply(loop.messages, _answer_open_calls(loop)), *_list_next(loop), *injected]
     if loop.round is None and not loop.unjoined:
-        return [*_last_round(loop.messages), *_next(loop), *injected]
-    return [_ANY_USER, _ANY_REPLY, *_next(loop), *injected]  # they join after a reply that has not arrived yet
+        return [*_cut_before_reply(loop.messages), *_list_next(loop), *injected]
+    return [ANY_USER, _ANY_REPLY, *_list_next(loop), *injected]  # they join after a reply that has not arrived yet
 
 
-def _next(loop: Loop) -> list[str]:
+def _list_next(loop: Loop) -> list[str]:
     """Return the messages that join the history next."""
-    return [*loop.queued, *kept_texts(loop)]
+    return [*loop.queued, *list_kept_texts(loop)]
 
 
-def _last_round(messages: Sequence[str]) -> list[str]:
-    """Return the last message of the model, and the messages after it."""
-    start = len(messages)
-    while start:
-        start -= 1
-        if '"assistant"' in messages[start] and decode(messages[start])["role"] == "assistant":
-            break
-    return list(messages[start:])
+def _cut_before_reply(messages: Sequence[str], beside: Sequence[str] = ()) -> list[str]:
+    """Return the messages from a reply on: so many that each server result among them has its call.
+
+    Twice as many replies are added each time, because the call may be gone from a long history.
+    """
+    part, start, replies = list(beside), len(messages), 1
+    while start and not (part and _has_calls(part)):
+        for _ in range(replies):
+            start = next((at for at in reversed(range(start)) if _is_reply(messages[at])), 0)
+        part, replies = [*messages[start:], *beside], replies * 2
+    return part
 
 
-def _with_results(loop: Loop, round_: Round) -> list[str]:
+def _is_reply(message: str) -> bool:
+    return '"assistant"' in message and decode(message)["role"] == "assistant"
+
+
+def _has_calls(texts: Sequence[str]) -> bool:
+    """Return whether each server result in these messages has its call there."""
+    return all(problem.rule != "orphan-server-result" for problem in check([decode(text) for text in texts]))
+
+
+def _answer_open_calls(loop: Loop) -> list[str]:
     """Return the messages beside the history, including the open reply and a result for each of its calls."""
-    blocks = [result_block(call, Result('"-"')) for call in round_.calls]
-    return [*_with_reply(loop, round_), *([user_message(blocks)] if blocks else [])]
+    blocks = [result_block(call, Result('"-"')) for call in loop.calls]
+    return [*loop.open_messages, *([user_message(blocks)] if blocks else [])]
 
 
-def _with_reply(loop: Loop, round_: Round) -> list[str]:
-    return [*loop.unjoined, *([] if round_.reply is None else [round_.reply])]
-
-
-def _takes_only_results(loop: Loop, round_: Round) -> bool:
+def _takes_only_results(loop: Loop) -> bool:
     """Return whether only its results may follow the open round."""
-    return stays_unjoined(_with_reply(loop, round_), round_)
+    return stays_unjoined(loop.open_messages, loop.calls)
 
 
 def refuse_lost_pause(loop: Loop, *, asked: str) -> None:
@@ -250,7 +266,7 @@ def refuse_lost_pause(loop: Loop, *, asked: str) -> None:
         )
 
 
-def explained(error: InvalidHistory, texts: Sequence[str], loop: Loop) -> InvalidHistory:
+def explain_place(error: InvalidHistory, texts: Sequence[str], loop: Loop) -> InvalidHistory:
     """Return the error with a note if some of the messages are beside the history, where you cannot edit them."""
     if loop.round is not None:
         return error

@@ -10,7 +10,7 @@ from typing import Any
 from attrs import frozen
 
 from toolloop._interface.calls import RunningCall
-from toolloop.machine.queries import running
+from toolloop.machine.queries import list_running
 from toolloop.machine.record.state import State
 from toolloop.machine.values.jsontext import well_formed
 
@@ -48,10 +48,10 @@ class Progress:
             return cls()
 
 
-def calls_that_run(state: State, known: Sequence[RunningCall]) -> tuple[RunningCall, ...]:
+def list_running_calls(state: State, known: Sequence[RunningCall]) -> tuple[RunningCall, ...]:
     """Return the calls that run by the state of a loop, each with what is known of it."""
     found = {call.id: call for call in known}
-    ids = [("/".join((*path, call.id)), call.name) for path, call in running(state)]
+    ids = [("/".join((*path, call.id)), call.name) for path, call in list_running(state)]
     return tuple(found.get(id_) or RunningCall(id_, name, None) for id_, name in ids)
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from attrs import field, frozen
 
-from toolloop._interface.calls import RunningCall, calls_of, pending_calls, text_of
-from toolloop._interface.shown import Named, bound
+from toolloop._interface.calls import RunningCall, calls_of, list_pending_calls, text_of
+from toolloop._interface.shown import Named, bind_to_digest
 from toolloop._interface.standing import Standing
 from toolloop._public import set_module
 from toolloop._usage import IterationUsage, Usage
@@ -74,7 +74,7 @@ class Yielded:
     def __init__(self, state: State, moves: Moves, events: tuple[WatchEvent, ...] = ()) -> None:
         """Made by a handle, for a loop that is `Waiting`."""
         loop = state.root
-        self.reason: WaitReason = _wait(state).reason
+        self.reason: WaitReason = _check_waiting(state).reason
         self.iterations: int = loop.iterations
         self.usage: Usage = _usage_of(loop)
         self.total_usage: Usage = loop.total_usage
@@ -118,12 +118,12 @@ class Yielded:
     def calls(self) -> tuple[ToolCall, ...]:
         """All calls of the round, in the model's order."""
         state = self._state
-        return calls_of(state.root, _wait(state).closed or state.root.round)
+        return calls_of(state.root, _check_waiting(state).closed or state.root.round)
 
     @property
     def pending(self) -> tuple[ToolCall, ...]:
         """The calls waiting for your decision, including those of nested loops: see `ToolCall.path`."""
-        return pending_calls(self._state)
+        return list_pending_calls(self._state)
 
     @property
     def results(self) -> tuple[ToolResult | None, ...]:
@@ -169,11 +169,11 @@ class Yielded:
                 person, or persons of a group. Then none is approved.
 
         """
-        moves = self._alive("approve_all()")
+        moves = self._check_alive("approve_all()")
         now = datetime.fromtimestamp(moves.now(), UTC)
         waiting = [call for call in self.pending if call.why == "approval"]
         in_time = [call for call in waiting if call.expires_at is None or call.expires_at > now]
-        outcomes = moves.decide([bound(call, Approve(by=by)) for call in in_time])
+        outcomes = moves.decide([bind_to_digest(call, Approve(by=by)) for call in in_time])
         return dict(zip(in_time, outcomes, strict=True))
 
     # --- the command ---
@@ -185,7 +185,7 @@ class Yielded:
             UndecidedCalls: calls wait for a decision, and `execution` is not `"ready"`.
 
         """
-        self._alive("continue_loop()").command(Continue(by=by))
+        self._check_alive("continue_loop()").command(Continue(by=by))
 
     def inject_and_continue(self, messages: str | Sequence[JSON], by: str | Person | None = None) -> None:
         """Add messages, then continue. A string is one user message.
@@ -194,15 +194,15 @@ class Yielded:
             InvalidHistory: the API would refuse the messages at this point.
 
         """
-        self._alive("inject_and_continue()").command(InjectMessages(messages, by=by))
+        self._check_alive("inject_and_continue()").command(InjectMessages(messages, by=by))
 
     def stop(self, reason: str | None = None, by: str | Person | None = None) -> None:
         """End the loop; the next `next_turn()` returns `Completed` without a request."""
-        self._alive("stop()").command(Stop(reason, by=by))
+        self._check_alive("stop()").command(Stop(reason, by=by))
 
     def resume(self, command: Command) -> None:
         """Give a command as an object: `Continue()`, `InjectMessages(...)` or `Stop(...)`."""
-        self._alive("resume()").command(command)
+        self._check_alive("resume()").command(command)
 
     def messages_mut(self) -> list[JSON]:
         """Return the closed history as a list to edit in place, as `handle.messages_mut()` does.
@@ -211,7 +211,7 @@ class Yielded:
             IllegalCommand: this `Yielded` is stale.
 
         """
-        return self._alive("messages_mut()").edit()
+        return self._check_alive("messages_mut()").edit()
 
     def unwrap(self) -> NoReturn:
         """Raise `IllegalCommand`, because the loop is not complete."""
@@ -235,11 +235,11 @@ class Yielded:
         return self._last
 
     def _decide(self, call: str | ToolCall, decision: Decision) -> Standing:
-        (standing,) = self._alive("a decision").decide([bound(call, decision)])
+        (standing,) = self._check_alive("a decision").decide([bind_to_digest(call, decision)])
         self._last = self._state  # decisions are also shown when it is stale
         return standing
 
-    def _alive(self, asked: str) -> Moves:
+    def _check_alive(self, asked: str) -> Moves:
         if (state := self._moves.look()) is None:
             raise IllegalCommand(
                 f"{asked}: this Yielded is stale, because a command was given. Call handle.next_turn(), or see "
@@ -268,7 +268,7 @@ def _has_no(turn: object, name: str, what: str) -> AttributeError:
     return AttributeError(f"this turn is {type(turn).__name__}: {what}; it has no {name!r}", name=name, obj=turn)
 
 
-def _wait(state: State) -> Waiting:
+def _check_waiting(state: State) -> Waiting:
     phase = state.root.phase
     if not isinstance(phase, Waiting):
         raise TypeError(f"the loop does not wait: it is {type(phase).__name__}")
@@ -301,6 +301,8 @@ class Completed:
         text: its text, joined by newlines, or None.
         iterations: the number of answered requests.
         events: the events since the last result.
+        output: the result, for a loop with `LoopConfig(output=...)` that has ended by itself: an object of that class,
+            or its JSON if this process does not have the class. Else None.
         running: calls whose tools did not end within `stop_grace` seconds. The loop ends when they do.
 
     """
@@ -313,6 +315,7 @@ class Completed:
     usage_log: tuple[IterationUsage, ...] = field(repr=False)
     events: tuple[WatchEvent, ...] = field(default=(), repr=False)
     running: tuple[RunningCall, ...] = field(default=(), repr=False)
+    output: Any = field(default=None, repr=False)
 
     @property
     def pending(self) -> tuple[ToolCall, ...]:

@@ -29,7 +29,7 @@ class Shown(Protocol):
         ...
 
 
-def bound(call: str | Shown, decision: Decision) -> tuple[Named, Decision]:
+def bind_to_digest(call: str | Shown, decision: Decision) -> tuple[Named, Decision]:
     """Return the name or path of a call, and the decision. A decision about a shown call is bound to its digest."""
     if isinstance(call, str):
         return call, decision

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from attrs import frozen
 
 from toolloop._public import set_module
-from toolloop.machine.rules.approving import demands_of, is_unjudged, missing, same_person, yeses
+from toolloop.machine.rules.approving import count_missing, demands_of, is_same_person, is_unjudged, list_approvals
 from toolloop.machine.rules.calls import LATEST
 from toolloop.machine.values.calls import Call, DecisionRecord, Status
 
@@ -41,9 +41,9 @@ class Standing:
 def standing_of(call: Call, given: DecisionRecord) -> Standing:
     """Return what stands in a call that took a decision."""
     taken = call.decision
-    standing = [*yeses(call)] if taken is None or taken.is_yes else [taken]
-    own = [each for each in standing if same_person(each, given)]
+    standing = [*list_approvals(call)] if taken is None or taken.is_yes else [taken]
+    own = [each for each in standing if is_same_person(each, given)]
     taken = (own or standing)[-1]
-    still = sum(missing(demands_of(call), yeses(call))) if call.status is Status.WAITING else 0
+    still = sum(count_missing(demands_of(call), list_approvals(call))) if call.status is Status.WAITING else 0
     at = datetime.fromtimestamp(min(taken.at, LATEST), UTC)
     return Standing(taken.kind, taken.by, at, taken.reason, bool(own), still, not is_unjudged(call))

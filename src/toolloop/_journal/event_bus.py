@@ -29,11 +29,13 @@ from toolloop.machine.record.state import Path
 LOG = logging.getLogger("toolloop")
 
 CalledObserver = Any  # its methods are looked up on its class
+ObserversOf = Callable[[Path], Sequence[CalledObserver]]  # returns the observers of the loop at a path
 _NOTHING = nullcontext()
 
 # Only these texts of events are logged: names and ids. A new field is not logged until it is listed here.
 _LOGGED = {
     "call_id": "call_id",
+    "message_id": "message_id",
     "name": "tool",  # a log record already has a `name`
     "tool_name": "tool",
     "kind": "kind",
@@ -59,11 +61,18 @@ class EventBus:
 
     """
 
-    def __init__(self, loop_id: str) -> None:
-        """Deliver events to the log alone, until `connect` names the observers."""
+    def __init__(self, loop_id: str, source: Source, observers: ObserversOf) -> None:
+        """Start without events.
+
+        Args:
+            loop_id: the id of the outermost loop.
+            source: gives observers the current state of a loop. The bus does not keep it alive.
+            observers: returns the configured observers of the loop at a path.
+
+        """
         self.reader: CalledObserver | None = None
         self._extra = {"loop_id": loop_id}
-        self._observers = _Observers(loop_id)
+        self._observers = _Observers(loop_id, ref(source), observers)
         self._since: list[WatchEvent] = []
         self._first = 0  # the position of the first of them, among all events
         self._untold: deque[WatchEvent] = deque()
@@ -71,17 +80,6 @@ class EventBus:
         self._lock = threading.RLock()  # held only to look for the delivering thread
         self._busy = threading.RLock()  # held by the delivering thread
         self._put_off: deque[Callable[[], None]] = deque()
-
-    def connect(self, source: Source, audience: Callable[[Path], Sequence[CalledObserver]]) -> None:
-        """Deliver events to observers from now on.
-
-        Args:
-            source: gives observers the current state of a loop. The bus does not keep it alive.
-            audience: returns the configured observers of the loop at a path.
-
-        """
-        self._observers.source = ref(source)
-        self._observers.audience = audience
 
     def note(self, events: Iterable[WatchEvent]) -> None:
         """Keep events for the next `tell` and for `since`. The reader of a stream gets them at once."""
@@ -191,6 +189,11 @@ def logged_fields(event: WatchEvent) -> dict[str, Any]:
     return logged
 
 
+def no_observers(_path: Path) -> Sequence[CalledObserver]:
+    """Return no observers."""
+    return ()
+
+
 class _Observers:
     """The observers of a tree of loops. Their failures are logged, and do not stop a loop.
 
@@ -198,14 +201,14 @@ class _Observers:
     attribute.
     """
 
-    def __init__(self, loop_id: str) -> None:
-        self.audience: Callable[[Path], Sequence[CalledObserver]] = lambda _: ()
-        self.source: Callable[[], Source | None] = lambda: None
+    def __init__(self, loop_id: str, source: Callable[[], Source | None], observers: ObserversOf) -> None:
         self._loop_id = loop_id
+        self._source = source
+        self._observers = observers
         self._watchers: dict[int, tuple[CalledObserver, CalledObserver | None]] = {}
 
     def tell(self, event: WatchEvent) -> None:
-        if not self.audience(event.path):  # most loops have none
+        if not self._observers(event.path):  # most loops have none
             return
         for observer in self._of(event.path):
             with self._guarded():
@@ -240,12 +243,12 @@ class _Observers:
                     watcher.close()
 
     def _of(self, path: Path) -> Iterator[CalledObserver]:
-        told: list[CalledObserver] = []
-        for observer in self.audience(path):
+        asked: list[CalledObserver] = []
+        for observer in self._observers(path):
             if not hasattr(type(observer), "for_loop"):
                 yield observer
-            elif not any(each is observer for each in told):  # call it once, even if nested loops name it too
-                told.append(observer)
+            elif not any(each is observer for each in asked):  # call it once, even if nested loops name it too
+                asked.append(observer)
                 if (watcher := self._watcher(observer, path)) is not None:
                     yield watcher
 
@@ -256,12 +259,12 @@ class _Observers:
             watcher = None
             with self._guarded():
                 depths = (depth for depth in range(len(path)) if self._observes(observer, path[:depth]))
-                watcher = observer.for_loop(WatchedLoop(self._loop_id, next(depths, len(path)), self.source))
+                watcher = observer.for_loop(WatchedLoop(self._loop_id, next(depths, len(path)), self._source))
             known = self._watchers.setdefault(id(observer), (observer, watcher))
         return known[1]
 
     def _observes(self, observer: CalledObserver, path: Path) -> bool:
-        return any(each is observer for each in self.audience(path))
+        return any(each is observer for each in self._observers(path))
 
     @contextmanager
     def _guarded(self) -> Generator[None, None, None]:

@@ -17,9 +17,7 @@ driver itself is inside that tool. The thread that renews leases looks, too, for
 from __future__ import annotations
 
 import inspect
-import os
 import threading
-import time
 import uuid
 import weakref
 from collections.abc import Callable, Coroutine, Generator
@@ -28,26 +26,36 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
+from attrs import field, frozen
+
+from toolloop._forks import ProcessState
 from toolloop._interface.progress import Progress
-from toolloop._journal.journal import LOG
+from toolloop._journal.event_bus import LOG
 from toolloop._journal.progress import KeptProgress
 from toolloop._journal.shared_journal import SharedJournal
 from toolloop._journal.store_access import safely
 from toolloop.errors import Conflict, LoopNotFound, StoreError, ToolLoopError
-from toolloop.stores.optional import kept_progress, lease_seconds, now_at, watching
+from toolloop.stores.optional import kept_progress, now_at, watching
 from toolloop.stores.process import describe_owner, standing, this_process
 from toolloop.stores.protocol import Lease, Store, StoredLoop
 
 StepsOrTask = Generator[Any, Any, Any] | Coroutine[Any, Any, Any]
 
-_RENEWALS = 3  # in the time of a lease
 _LOOK_EVERY = 2.0
 
-_LEASES: dict[str, DriverLease] = {}  # by owner; each one may hold a lease in its store
-# Reentrant, because a signal handler may close a handle in the thread that holds it.
-_lock = threading.RLock()
-_KEEPER: list[threading.Thread] = []
-_NEVER = threading.Event()
+
+@frozen
+class DriverName:
+    """The name of a driver in a store, as a string. In a forked child it is another one."""
+
+    _id: str = field(factory=lambda: uuid.uuid4().hex[:12])
+
+    def __str__(self) -> str:
+        return f"{this_process()} {self._id}"
+
+
+def _show_nothing(**_: bool) -> Progress:
+    return Progress()
 
 
 class DriverLease:
@@ -58,36 +66,53 @@ class DriverLease:
     block while the store works; the other methods never wait.
 
     Attributes:
-        in_use: returns whether something else needs the lease, such as a running tool.
         progress: what the driver does now, as other processes see it.
-        on_change: notifies the driver that others stored events, in any thread.
 
     """
 
-    def __init__(self, journal: SharedJournal, *, take_over: bool = False) -> None:
-        """Hold no lease yet. `take_over`: take it the first time even if a live driver holds it."""
-        self.in_use: Callable[[], bool] = bool
-        self.on_change: Callable[[], object] = bool
-        self.progress: KeptProgress = KeptProgress(journal.store, journal.loop_id)
+    def __init__(  # noqa: PLR0913 - its parts
+        self,
+        journal: SharedJournal,
+        name: DriverName | None = None,
+        *,
+        in_use: Callable[[], bool] = bool,
+        show: Callable[..., Progress] = _show_nothing,
+        on_change: Callable[[], object] = bool,
+        live: float | None = None,
+        take_over: bool = False,
+    ) -> None:
+        """Hold no lease yet.
+
+        Args:
+            journal: the journal of the loop.
+            name: the name of the driver.
+            in_use: returns whether something else needs the lease, such as a running tool.
+            show: returns what the driver does now, for other processes.
+            on_change: notifies the driver that others stored events, in any thread.
+            live: see `DriveOptions`.
+            take_over: take it the first time even if a live driver holds it.
+
+        """
+        self._in_use = in_use
+        self._on_change = on_change
+        self.progress: KeptProgress = KeptProgress(journal.store, journal.loop_id, show, live)
         self._watch: AbstractContextManager[object] | None = None
         self._journal = journal
         self._take_over = take_over
-        self._name = uuid.uuid4().hex[:12]
+        self._name = DriverName() if name is None else name
         self._holders: list[weakref.ref[StepsOrTask]] = []  # each one is removed when it is deallocated
         self._lease: Lease | None = None  # the one in the store, as far as known
-        # By `time.monotonic`: the clock of this machine may be set, and the store may have its own.
-        self._renew_at = 0.0
         self._is_late = False  # whether an attempt to give it back failed
 
     @property
     def owner(self) -> str:
-        """The name of this handle in the store. A forked child has another one."""
-        return f"{this_process()} {self._name}"
+        """The name of the driver in the store."""
+        return str(self._name)
 
     @property
     def is_needed(self) -> bool:
         """Whether the lease is needed."""
-        return self._count_holders() > 0 or self.in_use()
+        return self._count_holders() > 0 or self._in_use()
 
     @property
     def is_shared(self) -> bool:
@@ -111,6 +136,7 @@ class DriverLease:
 
         """
         with self._journal.io:
+            self._journal.leave_if_set_back()
             if self._journal.lease is None:
                 self._claim()
 
@@ -119,7 +145,7 @@ class DriverLease:
 
         If the store fails, the thread that renews leases tries again.
         """
-        if self.is_needed or _LEASES.get(self.owner) is not self:
+        if self.is_needed or KEEPER.value.leases.get(self.owner) is not self:
             return
         journal = self._journal
         with journal.io:
@@ -129,7 +155,7 @@ class DriverLease:
             try:
                 journal.commit()
                 journal.lease = None
-                lease = self._lease or safely(journal.loop_id, partial(journal.store.lease, journal.loop_id))
+                lease = self._lease or safely(journal.loop_id, partial(journal.store.head, journal.loop_id)).lease
                 if lease is not None and lease.owner == self.owner:
                     safely(journal.loop_id, partial(journal.store.release, lease))
             except LoopNotFound:
@@ -141,29 +167,40 @@ class DriverLease:
                     LOG.warning(text, extra={"loop_id": journal.loop_id})
                 return
             self._lease, self._is_late = None, False
-            _forget(self.owner)
+            KEEPER.value.forget(self.owner)
         journal.bus.tell()
+
+    def store_late_ends(self) -> None:
+        """Store the ends of calls that came after the turn. Give the lease back once no tool runs."""
+        journal = self._journal
+        is_known = journal.is_failing
+        try:
+            journal.commit()
+        except StoreError as error:  # the next commit tries again, and raises
+            if not is_known:
+                extra = {"loop_id": journal.loop_id}
+                LOG.warning("could not persist the end of a call; will retry: %s", error, extra=extra)
+        finally:
+            self.give_back_if_free()
+            journal.bus.tell()
 
     def _claim(self) -> None:
         journal, instead_of = self._journal, None
         if journal.rev == 0:
             journal.commit()
         self._lease = None
-        _keep(self)  # from here on, the store may have granted it
+        KEEPER.value.keep(self)  # from here on, the store may have granted it
         while True:
-            wanted: dict[str, Any] = {"until": self._end(), "instead_of": instead_of, "first_id": journal.first_id}
-            ask = partial(journal.store.acquire, journal.loop_id, self.owner, **wanted)
             try:
-                self._lease = lease = safely(journal.loop_id, ask)
-                self._plan_renewal()
+                self._lease = lease = journal.term.ask(partial(self._acquire, instead_of))
                 break
             except Conflict as held:
                 if held.token is None or held.owner is None or held.until is None:
                     raise
                 is_void = self._take_over or held.owner == self.owner
-                if not (is_void or has_ended(held.owner, held.until, self._now())):
-                    _forget(self.owner)
-                    raise _refused(held, held.owner, held.until) from None
+                if not (is_void or has_ended(held.owner, held.until, journal.term.now())):
+                    KEEPER.value.forget(self.owner)
+                    raise _make_refusal(held, held.owner, held.until) from None
                 instead_of = held.token
         self._take_over = False
         if lease.rev != journal.rev:
@@ -171,21 +208,24 @@ class DriverLease:
         journal.drive_with(lease)
         self.progress.begin(lease)
 
+    def _acquire(self, instead_of: int | None, until: float) -> Lease:
+        journal = self._journal
+        wanted: dict[str, Any] = {"until": until, "instead_of": instead_of, "first_id": journal.first_id}
+        return journal.store.acquire(journal.loop_id, self.owner, **wanted)
+
     def renew(self) -> None:
         """Renew the lease if it is due, or give it back if it is not needed. A failure is retried."""
         lease = self._lease
         if not self.is_needed:
             self.give_back_if_free()
-        elif lease is not None and self._renew_at <= time.monotonic():
+        elif lease is not None and self._journal.term.is_due:
             try:
-                safely(lease.loop_id, partial(self._journal.store.renew, lease, until=self._end()))
+                self._journal.term.renew(lease)
             except (Conflict, LoopNotFound):  # another driver took it over; the next append will fail with that
                 if self._lease is lease:
-                    _forget(self.owner)
+                    KEEPER.value.forget(self.owner)
             except StoreError:
                 LOG.warning("could not renew a lease; will retry", extra={"loop_id": lease.loop_id})
-            else:
-                self._plan_renewal()
 
     def begin_watch(self) -> None:
         """Watch the store, unless it is watched already."""
@@ -206,10 +246,14 @@ class DriverLease:
         The head is read first, without a lock: this thread must not hold up the driver while nothing has changed.
         """
         journal = self._journal
+        known = journal.rev
         with suppress(Exception):  # whatever a store raises
             row = safely(journal.loop_id, partial(journal.store.head, journal.loop_id))
-            if row.rev > journal.rev and self._lease is not None and journal.refresh():
-                self.on_change()
+            if row.rev not in (known, journal.rev) and self._lease is not None:
+                with suppress(Conflict):
+                    if not journal.refresh():
+                        return
+                self._on_change()
 
     def read_progress(self) -> tuple[bool | None, Progress]:
         """Return whether another driver holds the loop, and what it does now; None if the store fails."""
@@ -218,17 +262,6 @@ class DriverLease:
             return read_progress(journal.store, safely(journal.loop_id, partial(journal.store.head, journal.loop_id)))
         except ToolLoopError:
             return None, Progress()
-
-    def _now(self) -> float:
-        """Return the time by the clock of the store."""
-        return safely(self._journal.loop_id, partial(now_at, self._journal.store))
-
-    def _end(self) -> float:
-        """Return when a lease ends that begins now."""
-        return self._now() + lease_seconds(self._journal.store)
-
-    def _plan_renewal(self) -> None:
-        self._renew_at = time.monotonic() + lease_seconds(self._journal.store) / _RENEWALS
 
 
 def is_on_its_way(steps: StepsOrTask) -> bool:
@@ -251,7 +284,7 @@ def has_ended(owner: str, until: float, now: float) -> bool:
     """
     process = owner.rpartition(" ")[0]
     if process == this_process():
-        lease = _LEASES.get(owner)
+        lease = KEEPER.value.leases.get(owner)
         return lease is None or not lease.is_needed
     match standing(process):
         case "gone":
@@ -295,17 +328,7 @@ def read_progress(store: Store, row: StoredLoop) -> tuple[bool, Progress]:
     return True, Progress.of(safely(row.loop_id, partial(kept_progress, store, row.loop_id)))
 
 
-def renew_all() -> None:
-    """Renew the leases of this process that are needed, and give back the others."""
-    for lease in tuple(_LEASES.values()):
-        try:
-            lease.renew()
-        except Exception:  # noqa: BLE001 - whatever a store raises, the other leases must be renewed
-            LOG.exception("could not renew a lease; gave up", extra={"loop_id": lease.owner})
-            _forget(lease.owner)
-
-
-def _refused(held: Conflict, owner: str, until: float) -> Conflict:
+def _make_refusal(held: Conflict, owner: str, until: float) -> Conflict:
     moment = datetime.fromtimestamp(until, UTC).isoformat(timespec="seconds")
     return Conflict(
         f"the loop {held.loop_id!r} is being driven by {describe_owner(owner.rpartition(' ')[0])}, with a lease until "
@@ -318,46 +341,62 @@ def _refused(held: Conflict, owner: str, until: float) -> Conflict:
     )
 
 
-def _keep(lease: DriverLease) -> None:
-    with _lock:
-        _LEASES[lease.owner] = lease
-        if not _KEEPER or not _KEEPER[0].is_alive():
-            _KEEPER[:] = [threading.Thread(target=_renew_until_free, name="leases-of-toolloop", daemon=True)]
-            _KEEPER[0].start()
-    lease.begin_watch()
+class LeaseKeeper:
+    """The leases of one process, and the thread that renews them.
+
+    Attributes:
+        leases: by owner; each one may hold a lease in its store.
+
+    """
+
+    def __init__(self) -> None:
+        """Keep no lease yet, and start no thread."""
+        self.leases: dict[str, DriverLease] = {}
+        self._thread: threading.Thread | None = None
+        self._never = threading.Event()
+        # Reentrant, because a signal handler may close a handle in the thread that holds it.
+        self._lock = threading.RLock()
+
+    def keep(self, lease: DriverLease) -> None:
+        """Renew a lease from now on, and watch its store."""
+        with self._lock:
+            self.leases[lease.owner] = lease
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(target=self._renew_until_free, name="leases-of-toolloop", daemon=True)
+                self._thread.start()
+        lease.begin_watch()
+
+    def forget(self, owner: str) -> None:
+        """Renew a lease no longer."""
+        with self._lock:
+            lease = self.leases.pop(owner, None)
+        if lease is not None:
+            lease.end_watch()
+            lease.progress.end()
+
+    def renew_all(self) -> None:
+        """Renew the leases that are needed, and give back the others."""
+        for lease in tuple(self.leases.values()):
+            try:
+                lease.renew()
+            except Exception:  # noqa: BLE001 - whatever a store raises, the other leases must be renewed
+                LOG.exception("could not renew a lease; gave up", extra={"loop_id": lease.owner})
+                self.forget(lease.owner)
+
+    def _renew_until_free(self) -> None:
+        earlier: tuple[DriverLease, ...] = ()  # the poll behind the watch is for turns that take long
+        while True:
+            self._never.wait(_LOOK_EVERY)
+            with self._lock:
+                if not self.leases:
+                    self._thread = None
+                    return
+            self.renew_all()
+            held = tuple(self.leases.values())
+            for lease in held:
+                if lease in earlier:
+                    lease.look()
+            earlier = held
 
 
-def _forget(owner: str) -> None:
-    with _lock:
-        lease = _LEASES.pop(owner, None)
-    if lease is not None:
-        lease.end_watch()
-        lease.progress.end()
-
-
-def _renew_until_free() -> None:
-    earlier: tuple[DriverLease, ...] = ()  # the poll behind the watch is for turns that take long
-    while True:
-        _NEVER.wait(_LOOK_EVERY)
-        with _lock:
-            if not _LEASES:
-                _KEEPER.clear()
-                return
-        renew_all()
-        held = tuple(_LEASES.values())
-        for lease in held:
-            if lease in earlier:
-                lease.look()
-        earlier = held
-
-
-def _after_fork() -> None:
-    """Reset in a forked child: it holds no leases, and does not have the parent's threads."""
-    global _lock  # noqa: PLW0603 - a lock that another thread held at the fork would stay held for ever
-    _lock = threading.RLock()
-    _LEASES.clear()
-    _KEEPER.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+KEEPER = ProcessState(LeaseKeeper)

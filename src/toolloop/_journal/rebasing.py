@@ -2,21 +2,83 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from attrs import define, evolve, field
 
-from toolloop._journal.journal import LOG, PendingRecord
+from toolloop._journal.event_bus import LOG
+from toolloop._journal.records import PendingRecord, is_new_turn
 from toolloop._journal.reporting import watch
 from toolloop.errors import CallerError, Conflict, UnreadableSnapshot
+from toolloop.events import WatchEvent
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.state import State
 from toolloop.machine.tree import step
 
 # Other callers may record these without a conflict with a firm command.
-_STILL = (ev.Decided, ev.Ticked, ev.GrantRevoked, ev.Ended, ev.Said, ev.Withdrawn)
-# Events that only a driver records.
-_DRIVING = (ev.Woken, ev.Opened, ev.Requested, ev.Replied, ev.RequestFailed, ev.Judged, ev.Started, ev.TurnEnded)
+_STILL = (ev.Decided, ev.Ticked, ev.GrantRevoked, ev.LinksRevoked, ev.MetadataChanged, ev.Ended, ev.Said, ev.Withdrawn)
+# Events that only a driver records, and one that ends the turn of every driver.
+_DRIVING = (
+    ev.Woken,
+    ev.Restored,
+    ev.Opened,
+    ev.Requested,
+    ev.Replied,
+    ev.RequestFailed,
+    ev.Judged,
+    ev.Started,
+    ev.TurnEnded,
+)
+
+
+@define
+class Reading:
+    """The events that a store has behind a revision.
+
+    Attributes:
+        loop_id: the id of the loop.
+        state: the state at that revision; then the state after the events.
+        known: the records of this process that are stored.
+        remote: the events that others stored.
+        turns: the number of turns that those events ended.
+        seen: the watch events.
+
+    """
+
+    loop_id: str
+    state: State
+    known: list[PendingRecord] = field(factory=list)
+    remote: list[ev.Event] = field(factory=list)
+    turns: int = 0
+    seen: list[WatchEvent] = field(factory=list)
+
+    def follow(
+        self, events: Mapping[str, ev.Event], own: dict[str, PendingRecord], note: Callable[[State, State], object]
+    ) -> None:
+        """Apply the events.
+
+        Args:
+            events: the events by their ids.
+            own: the records of this process that may be among them, by their ids.
+            note: called with the states before and after each event.
+
+        """
+        for entry_id, event in events.items():
+            before, self.state = self.state, _follow(self.loop_id, self.state, event)
+            note(before, self.state)
+            self.seen += watch(before, event, self.state)
+            item = own.pop(entry_id, None)
+            if item is None or (item.command is not None and item.rejection is not None):
+                self.remote.append(event)  # an event of others; or a command that was reported as not recorded
+                self.turns += is_new_turn(before, self.state)
+            elif item.kind == "step" and not is_record_of(item, event):
+                item.rejection = make_superseded_error(self.loop_id)  # an earlier version of its record
+            else:
+                self.known.append(item)
+        for item in own.values():
+            item.sent = False
+        for item in self.known:
+            item.stored = True
 
 
 @define
@@ -63,7 +125,7 @@ class Rebase:
         # It was made from the old state: the bytes of a request, or the input of a call.
         is_stale = record.kind == "step" and bool(self.remote or self.dropped)
         if is_stale or (record.firm and any(not isinstance(event, _STILL) for event in self.remote)):
-            raise superseded(self.loop_id)
+            raise make_superseded_error(self.loop_id)
         if record.command is not None:
             event = record.command(self.state)
             if event is None:
@@ -71,9 +133,7 @@ class Rebase:
             if event != record.event:
                 record.event = event
                 record.encode()
-        after = step(self.state, record.event)
-        record.seen, record.after = watch(self.state, record.event, after), after
-        self.state = after
+        self.state = record.follow(self.state)
         return True
 
     @property
@@ -87,7 +147,7 @@ class Rebase:
         return [each.rejection for each in self.dropped if each.command is not None and each.rejection is not None]
 
 
-def follow(loop_id: str, state: State, event: ev.Event) -> State:
+def _follow(loop_id: str, state: State, event: ev.Event) -> State:
     """Return the state after a stored event.
 
     Raises:
@@ -115,13 +175,19 @@ def is_record_of(record: PendingRecord, event: ev.Event) -> bool:
     return evolve(record.event, at=event.at, seconds=event.seconds) == event
 
 
-def without_repeats(errors: Sequence[Exception]) -> tuple[Exception, ...]:
+def find_dropped_start(event: ev.Event, unsure: Iterable[PendingRecord]) -> str:
+    """Return the id of an earlier record of a start, which may be stored, so that it is not stored twice."""
+    starts = [item for item in unsure if isinstance(item.event, ev.Started)] if isinstance(event, ev.Started) else []
+    return next((item.id for item in starts if is_record_of(item, event)), "")
+
+
+def drop_repeats(errors: Sequence[Exception]) -> tuple[Exception, ...]:
     """Return errors with at most one conflict, because a caller needs it only once."""
     conflicts = [error for error in errors if isinstance(error, Conflict)]
     return tuple(error for error in errors if error not in conflicts[1:])
 
 
-def superseded(loop_id: str) -> Conflict:
+def make_superseded_error(loop_id: str) -> Conflict:
     """Return the error for a command on a loop that has changed since it was shown."""
     return Conflict(
         f"the loop {loop_id!r} has continued elsewhere meanwhile, so the command was not recorded. Look at "

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from toolloop._messages.pairing import check_open_calls, check_pairing
+from toolloop._messages.pairing import check_open_calls, check_pairing, check_server_results
 from toolloop._messages.parameters import check_parameters, check_references
 from toolloop._messages.reading import after_compaction, message_path, role_of, runs_of
 from toolloop._messages.rules import Level, Problem, Problems
@@ -17,7 +17,15 @@ from toolloop.machine.values.jsontext import well_formed
 
 
 @set_module("toolloop.history")
-def check(messages: Any, *, model: str | None = None, tools: Any = None, thinking: Any = None) -> list[Problem]:
+def check(  # noqa: PLR0913 - the parts of a request, by name
+    messages: Any,
+    *,
+    model: str | None = None,
+    tools: Any = None,
+    thinking: Any = None,
+    tool_choice: Any = None,
+    max_tokens: int | None = None,
+) -> list[Problem]:
     """Find the problems that would make the API refuse a history, as far as they can be found without the API.
 
     The history is checked as the messages of a request: a model without prefill refuses a history that ends in an
@@ -28,6 +36,8 @@ def check(messages: Any, *, model: str | None = None, tools: Any = None, thinkin
         model: the id of the model. Rules that depend on the model are checked only for known models.
         tools: the tool definitions of the request; None if unknown.
         thinking: the `thinking` parameter of the request.
+        tool_choice: its `tool_choice`; None if unknown.
+        max_tokens: its `max_tokens`; None if unknown.
 
     Returns:
         The problems: first those of tools and thinking, then of shapes, then of order. The API certainly refuses the
@@ -35,7 +45,9 @@ def check(messages: Any, *, model: str | None = None, tools: Any = None, thinkin
 
     """
     findings = Problems()
-    check_parameters(findings, model=model, tools=tools, thinking=thinking)
+    check_parameters(
+        findings, model=model, tools=tools, thinking=thinking, tool_choice=tool_choice, max_tokens=max_tokens
+    )
     if not isinstance(messages, (list, tuple)):
         check_shape(messages, findings)
     elif (plain := _as_json(messages, findings)) is not None:
@@ -68,6 +80,7 @@ def check_order(messages: list[Any], *, model: Any = None, tools: Any = None, th
     runs = runs_of(messages)
     live = after_compaction(runs)
     check_pairing(live, findings)
+    check_server_results(runs, live, findings)
     check_turns(messages, runs, findings, model=model, tools=tools, thinking=thinking)
     check_open_calls(live, findings, tools=tools)
     return findings.problems

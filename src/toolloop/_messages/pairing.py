@@ -16,6 +16,7 @@ from toolloop._messages.reading import (
     Run,
     Spot,
     is_blank,
+    is_server_result,
     kind_of,
     last_closing_run,
     made_by_code,
@@ -73,6 +74,23 @@ def check_open_calls(runs: list[Run], findings: Problems, *, tools: Any) -> None
         certain = not _SEARCHES & named if name in _CALLS_OF_CODE else name in _NAMED_ALIKE
         message = f"the server call {call} is open, but the request has no tool {name!r}"
         findings.add("server-tool-gone", spot.path, message, level=None if certain and not added else "warning")
+
+
+def check_server_results(runs: list[Run], live: list[Run], findings: Problems) -> None:
+    """Check that each server result is after its call. `live`: the runs from the last compaction block on.
+
+    A compaction may be between the two. Results before it do not count.
+    """
+    spots = [spot for run in runs for spot in run.spots]
+    called: set[str] = set()
+    first = len(spots) - sum(len(run.spots) for run in live)
+    for number, spot in enumerate(spots):
+        if spot.kind in SERVER_CALLS:
+            called.add(text_key(spot.block, "id") or "")
+        elif number >= first and is_server_result(spot.kind):
+            call = text_key(spot.block, "tool_use_id")
+            if call is not None and call not in called:
+                findings.add("orphan-server-result", spot.path, f"there is no server call {call} before this result")
 
 
 # Source: the SDK's `ServerToolUseBlockParam`, and the names of its server tools.

@@ -13,10 +13,14 @@ _LEAST_BUDGET: Final = 1024
 _TOOL_NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 
-def check_parameters(findings: Problems, *, model: object, tools: Any, thinking: Any) -> None:
-    """Check the `thinking` parameter against the model, and the definitions of the tools."""
+def check_parameters(  # noqa: PLR0913 - the parts of a request, by name
+    findings: Problems, *, model: object, tools: Any, thinking: Any, tool_choice: Any, max_tokens: Any
+) -> None:
+    """Check the `thinking` parameter against the model and the other parameters, and the definitions of the tools."""
     if isinstance(thinking, dict):
         _thinking(thinking, findings, model)
+        if thinking.get("type") == "enabled":
+            _manual_thinking(thinking, findings, tool_choice=tool_choice, max_tokens=max_tokens)
     if isinstance(tools, list):
         _tools(tools, findings)
 
@@ -25,9 +29,20 @@ def _thinking(thinking: dict[str, Any], findings: Problems, model: object) -> No
     kind = thinking.get("type")
     if takes_thinking(model, kind) is False:
         findings.add("thinking-config", "thinking", f"{model} does not accept thinking of type {kind!r}")
-    budget = thinking.get("budget_tokens")
-    if kind == "enabled" and isinstance(budget, int) and budget < _LEAST_BUDGET:
-        findings.add("thinking-config", "thinking.budget_tokens", f"the budget is {budget}, less than {_LEAST_BUDGET}")
+
+
+def _manual_thinking(thinking: dict[str, Any], findings: Problems, *, tool_choice: Any, max_tokens: Any) -> None:
+    budget, path = thinking.get("budget_tokens"), "thinking.budget_tokens"
+    if isinstance(budget, int) and budget < _LEAST_BUDGET:
+        findings.add(
+            "thinking-config", path, f"the budget is {budget}, less than {_LEAST_BUDGET}", remedy="Raise the budget."
+        )
+    if isinstance(budget, int) and isinstance(max_tokens, int) and budget >= max_tokens:
+        message = f"the budget is {budget}, and max_tokens only {max_tokens}"
+        findings.add("thinking-config", path, message, remedy="Lower the budget, or raise max_tokens.")
+    if isinstance(tool_choice, dict) and tool_choice.get("type") in ("any", "tool"):
+        message = "tool_choice forces a tool, which does not go with manual thinking"
+        findings.add("thinking-config", "thinking", message, remedy="Use the tool_choice auto, or turn thinking off.")
 
 
 def _tools(tools: list[Any], findings: Problems) -> None:

@@ -1,8 +1,8 @@
 """Repair a history with as few changes as possible, so that the API accepts it.
 
 It repairs violations of these rules: `unanswered-call`, `orphan-result`, `repeated-result`, `duplicate-call`,
-`results-first`, `open-server-call`, `blank-text`, `empty-content`, `empty-error-result`, `toolset-name`,
-`thinking-last`, and `system-place` if a user message follows.
+`results-first`, `open-server-call`, `orphan-server-result`, `blank-text`, `empty-content`,
+`empty-error-result`, `toolset-name`, `thinking-last`, and `system-place` if a user message follows.
 
 Only the author of a history can repair these:
 
@@ -101,7 +101,12 @@ class _Repair:
 
     def _drop_invalid_blocks(self) -> None:
         """Drop blocks that would separate a call from its result."""
-        self._settle(self._drop_repeated_calls, self._drop_server_calls, self._drop_trailing_thinking)
+        self._settle(
+            self._drop_repeated_calls,
+            self._drop_server_calls,
+            self._drop_server_results,
+            self._drop_trailing_thinking,
+        )
 
     def _settle(self, *steps: Callable[[], None]) -> None:
         """Repeat the steps until nothing changes: a dropped message makes its neighbors adjacent.
@@ -184,7 +189,7 @@ class _Repair:
                     continue
                 if edit.changed:
                     gone.add(edit)  # the change that emptied it is recorded
-                elif turn.role == "system" or not turn.places:
+                else:
                     gone.add(edit)
                     self._note(edit.path, "empty-content", "dropped")
         self.edits = [edit for edit in self.edits if edit not in gone]
@@ -304,6 +309,19 @@ class _Repair:
             for _, part in takewhile(lambda call: call[0] < closing, reversed(calls))
         }
         self._take(self.edits, unpaired)
+
+    def _drop_server_results(self) -> None:
+        """Drop server results that are not after their call. Those before the last compaction do not count."""
+        parts = [part for turn in turns_of(self.edits) for _, part in turn.places]
+        first = len(parts) - sum(len(turn.places) for turn in live_turns(self.edits))
+        called: set[str | None] = {None}
+        orphans: dict[BlockEdit, str] = {}
+        for number, part in enumerate(parts):
+            if part.kind in SERVER_CALLS:
+                called.add(part.call)
+            elif number >= first and part.kind is not None and is_server_result(part.kind) and part.call not in called:
+                orphans[part] = "orphan-server-result"
+        self._take(self.edits, orphans)
 
 
 def _calls(turn: MessageGroup | None) -> dict[str, BlockEdit]:

@@ -113,7 +113,7 @@ RULES: Final[dict[str, Rule]] = {
         "An assistant turn does not end in thinking.", "Drop the thinking at its end; `repair` does.", "12, measured"
     ),
     "empty-content": Rule(
-        "A turn has content (a prefill: a warning).",
+        "A message has content (a prefill: a warning).",
         "Leave the message out; `repair` does.",
         "13, reported and measured",
     ),
@@ -177,6 +177,9 @@ RULES: Final[dict[str, Rule]] = {
     "open-server-call": Rule(
         "A server call has its result, unless its turn has not ended.", "Drop the call; `repair` does.", "23, reported"
     ),
+    "orphan-server-result": Rule(
+        "Each server result is after its server call.", "Drop the result; `repair` does.", "23, recorded"
+    ),
     "server-tool-gone": Rule(
         "The request has the tool of each open server call.", "Keep sending the tool.", "23, reported"
     ),
@@ -194,7 +197,8 @@ RULES: Final[dict[str, Rule]] = {
         "A thinking block has a text or a signature.", "Restore the block, or drop it.", "28, reported"
     ),
     "thinking-config": Rule(
-        "The model accepts the type of thinking; a budget has at least 1,024 tokens.",
+        "The model accepts the type of thinking; a budget has at least 1,024 tokens, and fewer than `max_tokens`; "
+        "manual thinking does not go with a forced tool.",
         "Use `adaptive` from Claude 4.7 on, `enabled` up to 4.5.",
         "31, documented",
     ),

@@ -31,16 +31,18 @@ def check_turns(  # noqa: PLR0913 - the parts of a request, by name
     if runs and runs[0].role == "assistant" and not (runs[0].spots and is_summary(runs[0].spots[0].block)):
         findings.add("assistant-first", message_path(runs[0].messages[0]), "the history begins with the assistant")
     for run in runs:
-        if run.role != "system" and not run.spots and not any(messages[number]["content"] for number in run.messages):
-            # Models that accept a prefill may accept an empty one.
-            level: Level | None = "warning" if run is runs[-1] and _may_be_prefill(run, model) else None
-            findings.add("empty-content", content_path(run.messages[0]), f"this {run.role} turn is empty", level=level)
+        for number in () if run.role == "system" else run.messages:
+            if messages[number]["content"] == []:
+                # Models that accept a prefill may accept an empty one.
+                is_last = run is runs[-1] and number == run.messages[-1]
+                level: Level | None = "warning" if is_last and _may_be_prefill(run, model) else None
+                findings.add("empty-content", content_path(number), f"this {run.role} message is empty", level=level)
     _compactions(runs, findings)
     _ends(runs, findings)
     _prefill(runs, findings, model=model, thinking=thinking)
     _system(messages, runs, findings, model=model)
     _thinking_first(runs, findings, model=model, thinking=thinking)
-    _cache_marks(runs, findings, tools=tools)
+    check_cache_marks(runs, findings, tools=tools)
     if tools == []:
         _no_tools(runs, findings)
 
@@ -135,9 +137,10 @@ def _open_turn(turns: list[Run]) -> Iterator[Run]:
             return
 
 
-def _cache_marks(runs: list[Run], findings: Problems, *, tools: Any) -> None:
+def check_cache_marks(runs: list[Run], findings: Problems, *, tools: Any) -> None:
+    """Check the number and the order of all cache marks. `tools`: what stands before the messages."""
     short = False
-    for count, (path, mark) in enumerate(_marks(runs, tools)):
+    for count, (path, mark) in enumerate(marks_in(runs, tools)):
         if count == MOST_CACHE_MARKS:
             findings.add("cache-marks", path, f"the request has more than {MOST_CACHE_MARKS} cache marks")
         if text_key(mark, "ttl") != "1h":
@@ -146,7 +149,7 @@ def _cache_marks(runs: list[Run], findings: Problems, *, tools: Any) -> None:
             findings.add("cache-marks", path, "a cache mark with a ttl of an hour is after one of five minutes")
 
 
-def _marks(runs: list[Run], tools: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+def marks_in(runs: list[Run], tools: Any = None) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the cache marks in the order of the request. Marks inside a block come before the block's own."""
     for index, tool in enumerate(tools if isinstance(tools, list) else ()):
         if isinstance(tool, dict) and isinstance(mark := tool.get("cache_control"), dict):

@@ -11,9 +11,9 @@ from typing import Any
 
 from toolloop._messages.models import binds_thinking
 from toolloop._messages.reading import THINKING
-from toolloop.machine.record.loop import Judging, Loop
+from toolloop.machine.record.loop import Finished, Judging, Loop
 from toolloop.machine.record.replies import ends_in_reply, ends_in_server_call
-from toolloop.machine.rules.thinking import all_messages, message_count
+from toolloop.machine.rules.thinking import count_messages, list_messages
 from toolloop.machine.values.chain import Chain
 from toolloop.machine.values.jsontext import JSON, decode, encode
 from toolloop.machine.values.stop_reasons import ReplyAction
@@ -22,7 +22,7 @@ from toolloop.machine.values.stop_reasons import ReplyAction
 def leaves_out(params: Mapping[str, Any]) -> bool:
     """Return whether requests with these parameters leave stale thinking out.
 
-    They do for models that bind thinking and for unknown models, unless the caller has told the API how to handle it.
+    They do for models that bind thinking and for unknown models, unless the parameters say how the API handles it.
     With manual thinking, all thinking is sent: the API requires it, and no model supports both (source: rules 27, 29
     and 31 of the Messages API).
     """
@@ -47,15 +47,17 @@ def hangs_on_thinking(loop: Loop) -> bool:
 
 def has_lost_its_pause(loop: Loop) -> bool:
     """Return whether the prefix of a paused reply that can be sent only with its thinking has changed."""
-    before = message_count(loop) - len(_paused_reply(loop))
+    before = count_messages(loop) - len(_paused_reply(loop))
     return loop.stale_thinking > before and hangs_on_thinking(loop)
 
 
 def _paused_reply(loop: Loop) -> list[str]:
     """Return the messages of the paused reply: the API reads adjacent assistant messages as one."""
-    if loop.round is not None and (loop.round.reply is None or loop.phase != Judging(ReplyAction.PAUSE)):
+    phase = loop.phase
+    is_pause = isinstance(phase, Judging) and phase.action is ReplyAction.PAUSE and phase.round.reply is not None
+    if isinstance(phase, Finished) or (loop.round is not None and not is_pause):
         return []
-    texts = [*loop.unjoined, *([loop.round.reply] if loop.round and loop.round.reply else [])]
+    texts = list(loop.open_messages)
     start = len(texts)
     while ends_in_reply(texts[:start]):
         start -= 1
@@ -74,7 +76,7 @@ def _left_out(loop: Loop) -> Iterator[str]:
     """Yield the thinking blocks that requests leave out, as texts."""
     if not loop.stale_thinking or not leaves_out(decode(loop.setup.params)):
         return
-    for text in all_messages(loop)[: loop.stale_thinking]:
+    for text in list_messages(loop)[: loop.stale_thinking]:
         yield from (encode(block) for block in _thinking(decode(text)))
 
 

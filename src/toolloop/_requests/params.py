@@ -8,10 +8,12 @@ from typing import Any
 
 from attrs import define, field, frozen
 
-from toolloop._messages.blocks import MOST_CACHE_MARKS
 from toolloop._messages.reading import is_summary
 from toolloop._messages.rules import RULES, Problem
 from toolloop._public import set_module
+from toolloop._requests.automatic_marks import CacheLifetime, GivenMarks, Marked, add_marks
+from toolloop._requests.cache_marks import CacheMarks, marks_of_params
+from toolloop._requests.encoded_messages import EncodedMessages
 from toolloop._requests.left_out_thinking import ThinkingFilter, leaves_out, without_thinking
 from toolloop._requests.prefixes import Prefixes
 from toolloop.errors import InvalidHistory
@@ -51,7 +53,6 @@ _KNOWN = OPTION_NAMES | {
 }
 # A thread is created with these parameters. A request that continues it must not repeat them.
 _FROZEN = ("system", "tools")
-_CACHE_MARK = b'"cache_control":{'
 _MOST_BYTES = 32 * 1024 * 1024  # per request (source: rule 1 of the Messages API)
 _AROUND = 1024  # bytes for the rest of the body: the key of the messages, a container, `stream`
 _REFUSED = {
@@ -169,6 +170,13 @@ def _in_container(body: str, container: str) -> str:
     return encode(params)
 
 
+def _after_reply(body: str, response: str) -> str:
+    """Return parameters whose `diagnostics` name the last reply, with which the API compares the request."""
+    params = decode(body)
+    params["diagnostics"] = {**params["diagnostics"], "previous_message_id": decode(response).get("id")}
+    return encode(params)
+
+
 @frozen
 class _Prepared:
     """Stored parameters, ready to be sent.
@@ -178,7 +186,10 @@ class _Prepared:
         compacting: the body of a request that only compacts; None if the parameters do not enable it.
         continuing: the body of a request that continues a thread, without the parameters that the thread freezes.
         frozen: the fingerprint of these parameters.
-        marks, size: the number of cache marks and bytes in the body.
+        has_diagnostics: whether the API compares each request with the last one.
+        top_mark: the caller's top-level cache mark, or None.
+        marks: the cache marks in the body.
+        size: the number of bytes in the body.
 
     """
 
@@ -189,63 +200,26 @@ class _Prepared:
     frozen: str
     options: dict[str, Any]
     leaves_out: bool
-    marks: int
+    has_diagnostics: bool
+    top_mark: JSON
+    marks: CacheMarks
     size: int
-
-
-class EncodedMessages:
-    """The encoded messages of the last request.
-
-    Attributes:
-        marks: the number of cache marks in its messages.
-        size: the number of bytes of its messages, including a comma for each.
-
-    """
-
-    def __init__(self) -> None:
-        """Start without a request."""
-        # The history, its bytes, and their marks and size. They are replaced together, so an interrupt cannot leave
-        # them inconsistent.
-        self._known: tuple[Chain[str], Chain[bytes], int, int] = (Chain(), Chain(), 0, 0)
-        self.marks, self.size = 0, 0
-
-    def take(self, history: Chain[str], unjoined: Sequence[str] = ()) -> Sequence[bytes]:
-        """Return the bytes of these messages. Do not modify the list."""
-        known, ready, marks, size = self._known
-        new = history.since(known)
-        if new is None:  # the history was replaced
-            new, ready, marks, size = list(history), Chain[bytes](), 0, 0
-        joined, unjoined_bytes = _encode(new), _encode(unjoined)
-        ready = ready.extend(joined)
-        marks, size = marks + _count(joined), size + _length(joined)
-        self._known = history, ready, marks, size
-        self.marks, self.size = marks + _count(unjoined_bytes), size + _length(unjoined_bytes)
-        return [*ready, *unjoined_bytes] if unjoined_bytes else ready
-
-
-def cache_marks(message: bytes) -> int:
-    """Return an upper bound for the number of cache marks in a message or in parameters."""
-    return message.count(_CACHE_MARK)
-
-
-def _encode(texts: Sequence[str]) -> list[bytes]:
-    return [text.encode() for text in texts]
-
-
-def _count(messages: Sequence[bytes]) -> int:
-    return sum(map(cache_marks, messages))
-
-
-def _length(messages: Sequence[bytes]) -> int:
-    return sum(map(len, messages)) + len(messages)
 
 
 class RequestMaker:
     """Make the requests of a loop. Each message is encoded once; the parameters are encoded again after a change."""
 
-    def __init__(self, definitions: Sequence[JSON], secrets: Secrets) -> None:
-        """Store the definitions of the loop's own tools, which precede those in the parameters, and the secrets."""
+    def __init__(self, definitions: Sequence[JSON], secrets: Secrets, cache: CacheLifetime | None = None) -> None:
+        """Store the definitions of the loop's own tools, which precede those in the parameters, and the secrets.
+
+        Args:
+            definitions: the definitions of the loop's own tools.
+            secrets: the parameters that are not stored.
+            cache: the lifetime of the cache marks to add; None adds none.
+
+        """
         self.secrets = secrets
+        self._cache: CacheLifetime | None = cache
         self._definitions = list(definitions)
         self._prepared: _Prepared | None = None
         self._encoded = EncodedMessages()
@@ -262,6 +236,7 @@ class RequestMaker:
         stale_thinking: int = 0,
         threads: bool = False,
         thread: Thread | None = None,
+        response: str | None = None,
     ) -> Request:
         """Return the request for these stored parameters and messages, all JSON texts.
 
@@ -277,6 +252,7 @@ class RequestMaker:
                 server does not hold. A request that only compacts does not use a thread, because it starts a new
                 conversation.
             thread: the loop's thread.
+            response: the last reply. If the parameters have `diagnostics`, the request is compared with that reply's.
 
         Raises:
             InvalidHistory: the request is larger than the API accepts.
@@ -296,18 +272,26 @@ class RequestMaker:
             body = prepared.continuing if part is not None and part.continues else body
         if container is not None:
             body = _in_container(body, container)
+        if response is not None and prepared.has_diagnostics:
+            body = _after_reply(body, response)
         if (size := self._encoded.size + prepared.size + _AROUND) > _MOST_BYTES:
             raise _too_large(size, texts, encoded)
         if part is None:
-            return Request(body, texts, prepared.options, encoded)
+            made = self._mark(Marked(body, texts, encoded), prepared)
+            return Request(made.body, made.texts, prepared.options, made.encoded)
         body = f'{body[:-1]},"thread":{encode(part.field())}}}'
         new = slice(part.starts_at, None)
         return Request(body, texts[new], with_beta(prepared.options), encoded[new], part)
 
-    def may_have_too_many_marks(self) -> bool:
-        """Return whether the last request may have too many cache marks. Then the whole request must be checked."""
-        marks = 0 if self._prepared is None else self._prepared.marks
-        return marks + self._encoded.marks > MOST_CACHE_MARKS
+    def _mark(self, request: Marked, prepared: _Prepared) -> Marked:
+        if self._cache is None:
+            return request
+        return add_marks(request, GivenMarks(prepared.top_mark, prepared.marks, self._encoded.marks), self._cache)
+
+    def may_be_refused_for_marks(self) -> bool:
+        """Return whether the API may refuse the cache marks of the last request. Then all of it must be checked."""
+        marks = CacheMarks() if self._prepared is None else self._prepared.marks
+        return marks.then(self._encoded.marks).may_be_refused
 
     def update(self, secrets: Secrets, changed: Iterable[str]) -> None:
         """Replace the secrets of the changed parameters, from the next request on."""
@@ -367,7 +351,6 @@ class RequestMaker:
             compacting = encode(without_answers(params))
             del params["compaction"]
         body = encode(params)
-        raw = body.encode()
         beside = {name: value for name, value in params.items() if name not in _FROZEN}
         first = [params.get(name) for name in ("model", *_FROZEN)]
         self._prepared = _Prepared(
@@ -378,8 +361,10 @@ class RequestMaker:
             frozen=conversation_fingerprint("", encode([*first, betas_of(options)])),
             options=options,
             leaves_out=leaves_out(params),
-            marks=cache_marks(raw),
-            size=len(raw) + 1,
+            has_diagnostics=isinstance(params.get("diagnostics"), dict),
+            top_mark=params.get("cache_control"),
+            marks=marks_of_params(params),
+            size=len(body.encode()) + 1,
         )
         return self._prepared
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from attrs import define, field
+from attrs import define, field, frozen
 
 from toolloop._interface.decisions import to_texts
 from toolloop.errors import ProtocolError
 from toolloop.machine.record import journal_events as ev
-from toolloop.machine.record.loop import Finished, Loop, Round
-from toolloop.machine.record.replies import ends_in_reply, read_reply, server_calls_without_results
+from toolloop.machine.record.loop import Finished, Loop, Round, find_round_calls
+from toolloop.machine.record.replies import ends_in_reply, find_open_server_calls, read_reply
 from toolloop.machine.rules.calls import settle_open
-from toolloop.machine.rules.history_edits import unjoined_before_reply
-from toolloop.machine.rules.joining import answer_to
-from toolloop.machine.rules.thinking import all_messages
+from toolloop.machine.rules.history_edits import list_unjoined_before_reply
+from toolloop.machine.rules.joining import make_answer
+from toolloop.machine.rules.thinking import list_messages
 from toolloop.machine.values.calls import Call
 from toolloop.machine.values.jsontext import JSON, canonical, decode, encode
 from toolloop.machine.values.splicing import splices_between
@@ -52,14 +52,14 @@ class CallerHistory:
     @property
     def kept(self) -> MessageTexts | None:
         """The history that is used without changes, with the shown reply; None means the loop's history."""
-        return None if self._seen is None else tuple(all_messages(self._seen))
+        return None if self._seen is None else tuple(list_messages(self._seen))
 
     def is_untouched(self, loop: Loop) -> bool:
         """Return whether neither the caller nor the loop has changed the history since the reply was shown."""
         seen = self._seen
         if seen is None or self.edited is not None or self.is_tuned:
             return False
-        is_same = loop.messages is seen.messages and loop.unjoined is seen.unjoined
+        is_same = loop.messages == seen.messages and loop.unjoined is seen.unjoined
         return is_same and (loop.round and loop.round.reply) == (seen.round and seen.round.reply)
 
     def show(self, loop: Loop, asked: Loop) -> None:
@@ -84,7 +84,7 @@ class CallerHistory:
         is_changed = self.edited is not None or texts != self._unchanged(loop)
         self.edited = texts if is_changed else None
 
-    def with_reply(self, loop: Loop) -> MessageTexts:
+    def add_reply(self, loop: Loop) -> MessageTexts:
         """Return the history with the shown reply, unless the caller left the reply out."""
         kept = self.kept if self.edited is None else None
         return self.shown(loop) if kept is None else kept
@@ -108,56 +108,95 @@ class CallerHistory:
         sent_back = [_as_sent_back(decode(text)) for text in to_texts(messages)]
         return tuple(self._joined.get(canonical(message)) or encode(message) for message in sent_back)
 
-    def without_ended(self, loop: Loop, texts: MessageTexts) -> MessageTexts:
+    def settle_ended(self, loop: Loop, texts: MessageTexts) -> MessageTexts:
         """Return the history with the calls of the reply that ended the loop answered as not run."""
         end = len(texts)
         while end and not ends_in_reply(texts[end - 1 : end]):
             end -= 1
-        calls, has_results = open_calls(texts[:end]), any('"tool_result"' in text for text in texts[end:])
+        calls, has_results = find_open_calls(texts[:end]), any('"tool_result"' in text for text in texts[end:])
         if has_results or not calls or not self._ended.issuperset(call.id for call in calls):
             return texts
         round_ = settle_open(Round(0, texts[end - 1], calls), loop.setup.texts)
-        return (*texts[:end], answer_to(loop, round_), *texts[end:])
+        return (*texts[:end], make_answer(loop, round_), *texts[end:])
 
     def _unchanged(self, loop: Loop) -> MessageTexts:
         base = self.base
-        return tuple(all_messages(loop)) if base is None else base
+        return tuple(list_messages(loop)) if base is None else base
 
 
-def taking(loop: Loop, texts: MessageTexts, at: float) -> ev.HistoryTaken:
-    """Return the event that makes these messages the history of a loop. The calls at the end are open."""
-    reply = texts[-1] if open_calls(texts) else None
-    closed = texts if reply is None else texts[:-1]
-    unjoined, old = unjoined_before_reply(loop), tuple(loop.messages)
-    keeps = bool(unjoined) and closed == (*old, *unjoined)
-    return ev.HistoryTaken(() if keeps else splices_between(old, closed), reply, keeps, at=at)
+def make_taken(loop: Loop, texts: MessageTexts, at: float, beside: int = 0) -> ev.HistoryTaken:
+    """Return the event that makes these messages the history of a loop. The calls at the end are open.
 
+    Args:
+        loop: the loop.
+        texts: the messages.
+        at: the time, in seconds since the epoch.
+        beside: the number of messages at the end that only a resumption may follow.
 
-def end_of_pause(texts: MessageTexts) -> int:
-    """Return the length of a history up to a reply that only a resumption may follow, else the whole length.
-
-    Such a reply has an open server call and no client call.
     """
+    reply = texts[-1] if find_open_calls(texts) else None
+    closed = texts if reply is None else texts[:-1]
+    unjoined, old = list_unjoined_before_reply(loop), tuple(loop.messages)
+    keeps = bool(unjoined) and closed == (*old, *unjoined)
+    return ev.HistoryTaken(() if keeps else splices_between(old, closed), reply, keeps, at=at, beside=beside)
+
+
+@frozen
+class Pause:
+    """A history, parted where only a resumption may follow.
+
+    Attributes:
+        texts: the messages up to there: a reply with an open server call, and the results of its client calls.
+        held: the messages after it.
+        beside: the number of messages of that reply with its results; 0 without client calls.
+
+    """
+
+    texts: MessageTexts
+    held: MessageTexts = ()
+    beside: int = 0
+
+
+def part_at_pause(texts: MessageTexts) -> Pause:
+    """Part a history after a reply with an open server call, and after the results of its client calls."""
     end = len(texts)
     while end and not ends_in_reply(texts[end - 1 : end]):
         end -= 1
     reply = texts[max(0, end - 1) : end]
-    return end if server_calls_without_results(reply) and not open_calls(reply) else len(texts)
+    if end == len(texts) or not find_open_server_calls(reply):
+        return Pause(texts)
+    if not find_open_calls(reply):
+        return Pause(texts[:end], texts[end:])
+    results, held = _part_results(texts[end:])
+    return Pause((*texts[:end], *results), held, 1 + len(results)) if results and held else Pause(texts)
 
 
-def open_at_limit(phase: Finished) -> list[str]:
+def _part_results(texts: MessageTexts) -> tuple[MessageTexts, MessageTexts]:
+    """Return the results at the start of these messages, and what follows them."""
+    for at, message in enumerate(map(decode, texts)):
+        content = message["content"] if isinstance(message, dict) else ""
+        blocks = content if isinstance(content, list) else []
+        count = next((place for place, block in enumerate(blocks) if not _is_result(block)), len(blocks))
+        if not count:
+            return texts[:at], texts[at:]
+        if count < len(blocks):
+            parts = [encode({**message, "content": part}) for part in (blocks[:count], blocks[count:])]
+            return (*texts[:at], parts[0]), (parts[1], *texts[at + 1 :])
+    return texts, ()
+
+
+def _is_result(block: JSON) -> bool:
+    return isinstance(block, dict) and block.get("type") == "tool_result"
+
+
+def list_open_at_limit(loop: Loop) -> list[str]:
     """Return the names of the client and server calls that were open when a limit ended a loop."""
-    point = phase.resume_point
-    if point is None:
-        return []
-    calls = [] if point.round is None else [call.name for call in point.round.calls if call.result is None]
-    reply = () if point.round is None or point.round.reply is None else (point.round.reply,)
-    asked = (*point.unjoined, *reply)
+    calls, asked = [call.name for call in find_round_calls(loop) if call.result is None], loop.open_messages
     names = {block["id"]: block["name"] for text in asked for block in decode(text)["content"] if "name" in block}
-    return [*calls, *(names[name] for name in sorted(server_calls_without_results(asked)))]
+    return [*calls, *(names[name] for name in sorted(find_open_server_calls(asked)))]
 
 
-def open_calls(texts: Sequence[str]) -> tuple[Call, ...]:
+def find_open_calls(texts: Sequence[str]) -> tuple[Call, ...]:
     """Return the calls at the end of a history; an empty tuple if the last message is invalid."""
     if not ends_in_reply(texts):
         return ()

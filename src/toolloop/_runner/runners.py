@@ -10,6 +10,7 @@ from typing_extensions import TypeVar
 
 from toolloop._drivers.async_driver import AsyncDriver
 from toolloop._drivers.sync_driver import SyncDriver
+from toolloop._engine.pace import DriveOptions
 from toolloop._engine.questions import ask_each, await_each
 from toolloop._handles.assembly import assemble
 from toolloop._handles.asynchronous import AsyncToolLoopHandle
@@ -17,12 +18,12 @@ from toolloop._handles.handle import CallKey
 from toolloop._handles.opening import Here, new_loop
 from toolloop._handles.sync import ToolLoopHandle
 from toolloop._interface.config import DEFAULT_CONFIG, LoopConfig
-from toolloop._interface.loop_params import missing_parameter
+from toolloop._interface.loop_params import find_missing_parameter
 from toolloop._interface.results import ToolLoopResult, Yielded
 from toolloop._public import set_module
 from toolloop._requests.params import check_params
-from toolloop._runner.caller_history import CallerHistory, open_calls
-from toolloop._runner.steps import RunnerSteps, runner_refusal
+from toolloop._runner.caller_history import CallerHistory, find_open_calls
+from toolloop._runner.steps import HeldEffects, RunnerSteps, runner_refusal
 from toolloop._runner.streams import AsyncReplyStream, ReplyStream, drive, drive_async
 from toolloop._usage import IterationUsage, Usage
 from toolloop.machine.record.effects import Judge, SendRequest
@@ -74,18 +75,20 @@ class RunnerBase(Generic[ProviderOrClient]):
         is_async, asked = self._is_async, f"{type(self).__name__}(...)"
         here = Here.of(provider, tools, config, context, is_async=is_async)
         if not check_params(params, asked=asked).get("messages"):
-            raise missing_parameter("messages")
+            raise find_missing_parameter("messages")
         texts = CallerHistory().to_texts(params["messages"])
-        closed = texts[:-1] if open_calls(texts) else texts
+        closed = texts[:-1] if find_open_calls(texts) else texts
         given = {**params, "messages": [decode(text) for text in closed]}
         parts = new_loop(here, given, asked=asked)
-        assembly = assemble(parts, AsyncDriver if is_async else SyncDriver)
+        held = HeldEffects(parts.state.root)
+        driver_class: Any = AsyncDriver if is_async else SyncDriver
+        assembly = assemble(parts, driver_class, DriveOptions(holds=held.holds))
         kind: Any = AsyncToolLoopHandle if is_async else ToolLoopHandle
         self._loop = kind._of(assembly)  # noqa: SLF001 - a runner uses an assembled loop
-        self._steps = RunnerSteps(assembly, self._loop, drive_async if is_async else drive, ask)
+        self._steps = RunnerSteps(assembly, self._loop, held, drive_async if is_async else drive, ask)
         self._streams = bool(stream)
         self._stops_before = SendRequest if stream else Judge
-        if open_calls(texts):
+        if find_open_calls(texts):
             self._steps.take(texts)
 
     # --- properties ---
@@ -178,7 +181,8 @@ class ToolRunner(RunnerBase[Provider | SdkClient], Generic[Y]):
     3. If the body changed nothing, the reply is appended to `params["messages"]`.
     4. The unanswered calls at the end of `params["messages"]` run, and their results are appended.
 
-    The iteration ends after a reply without client calls that needs no resumption.
+    The iteration ends after a reply without client calls that needs no resumption. `docs/runner.md` has a diagram of a
+    step, and says what follows from a change of the history.
 
     Args:
         provider: as for `ToolLoopHandle`.

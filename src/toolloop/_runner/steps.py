@@ -12,27 +12,35 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from attrs import define
+
 from toolloop._engine.questions import Questions
 from toolloop._handles.assembly import Assembly
 from toolloop._handles.handle import HandleBase
 from toolloop._interface.decisions import refuse_invalid, refuse_last_word
-from toolloop._interface.loop_params import all_params, begin_with, missing_parameter
-from toolloop._interface.message_edits import outgoing
+from toolloop._interface.loop_params import begin_with, find_missing_parameter, merge_params
+from toolloop._interface.message_edits import preview_request
 from toolloop._interface.results import Yielded
-from toolloop._journal.journal import LOG
+from toolloop._journal.event_bus import LOG
 from toolloop._requests.params import Secrets
-from toolloop._runner.caller_history import CallerHistory, MessageTexts, end_of_pause, open_at_limit, open_calls, taking
+from toolloop._runner.caller_history import (
+    CallerHistory,
+    MessageTexts,
+    find_open_calls,
+    list_open_at_limit,
+    make_taken,
+    part_at_pause,
+)
 from toolloop.errors import IllegalCommand, UndecidedCalls, UnknownCall
-from toolloop.machine.queries import open_round
+from toolloop.machine.queries import find_open_round
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.effects import Effect, EndTurn, Judge, SendRequest
 from toolloop.machine.record.loop import Failed, Finished, Judging, Loop, Ready, TooDeep, Waiting
 from toolloop.machine.record.replies import ends_in_server_call
 from toolloop.machine.record.state import State
-from toolloop.machine.rules.calls import is_settled
-from toolloop.machine.rules.history_edits import why_not_again
-from toolloop.machine.rules.joining import answer_to
-from toolloop.machine.rules.thinking import all_messages
+from toolloop.machine.rules.history_edits import explain_no_rerun
+from toolloop.machine.rules.joining import join_rest, make_answer
+from toolloop.machine.rules.thinking import list_messages
 from toolloop.machine.tree import step
 from toolloop.machine.tree_effects import outstanding
 from toolloop.machine.values.calls import Continue, InjectMessages, Status
@@ -44,6 +52,36 @@ _RETRY = "generate_tool_response(retry=...)"
 # The decisions that a waiting call accepts, by its reason to wait.
 _MAY = {"external": "Answer or Deny", "uncertain": "Rerun, Answer or Deny"}
 _MAY_ELSE = "Approve, Deny or Answer"
+
+
+@define
+class HeldEffects:
+    """The effects that wait for the caller of a runner.
+
+    Attributes:
+        asked: the loop at the time of the last request.
+        seen: the number of replies that the caller has seen.
+        stops_before: the effect at which the current step ends.
+
+    """
+
+    asked: Loop
+    seen: int = 0
+    stops_before: type[Effect] = Judge
+
+    def holds(self, state: State, effect: Effect) -> bool:
+        """Return whether an effect waits for the caller."""
+        loop = state.root
+        match effect:
+            case SendRequest(path=()):
+                self.asked = loop
+                return self.stops_before is SendRequest
+            case Judge(path=()):
+                runs = isinstance(loop.phase, Judging) and loop.phase.action is ReplyAction.RUN
+                return runs and loop.iterations > self.seen
+            case EndTurn(path=()):
+                return self.stops_before is EndTurn and loop.round is not None and loop.round.is_settled()
+        return False
 
 
 class RunnerSteps:
@@ -58,8 +96,9 @@ class RunnerSteps:
 
     def __init__(
         self,
-        assembly: Assembly,
-        handle: HandleBase[Any],
+        assembly: Assembly[Any],
+        handle: HandleBase[Any, Any],
+        held: HeldEffects,
         drive: Callable[[RunnerSteps], Any],
         ask: Callable[[Any], Any] | None,
     ) -> None:
@@ -68,6 +107,7 @@ class RunnerSteps:
         Args:
             assembly: the parts of the loop.
             handle: for reads and commands.
+            held: the effects that the assembled engine holds back.
             drive: drives until `rests`, sync or async.
             ask: decides waiting calls; None means that the caller decides them between two steps.
 
@@ -77,17 +117,14 @@ class RunnerSteps:
         self.history: CallerHistory = CallerHistory()
         self._drive = drive
         self._ask = ask
-        self._stops_before: type[Effect] = Judge
-        self._asked = self.loop  # the loop at the time of the last request
-        self._seen = 0  # the number of replies that the caller has seen
+        self._held = held
         self._busy = threading.Lock()
         self._is_over = False  # whether the end of the loop was reported
-        assembly.engine.holds = self._holds
 
     @property
     def loop(self) -> Loop:
-        """The current root loop."""
-        return self.assembly.journal.state.root
+        """The current root loop, with its history as it is shown."""
+        return join_rest(self.assembly.journal.state.root)
 
     @property
     def phase(self) -> str:
@@ -135,10 +172,10 @@ class RunnerSteps:
         if not isinstance(given, Mapping):
             raise TypeError(f"{asked}: expected a mapping, or a function that returns one, got {a_type(given)}")
         if "messages" not in given:
-            raise missing_parameter("messages")
+            raise find_missing_parameter("messages")
         texts = self.history.to_texts(given["messages"])
         rest = {name: value for name, value in given.items() if name != "messages"}
-        begins = begin_with(rest, self.assembly.parts.here.tools, asked=asked)
+        begins = begin_with(rest, self.assembly.given.here.tools, asked=asked)
         journal, requests = self.assembly.journal, self.assembly.runtimes.root.requests
         old = _by_name(decode(self.loop.setup.params), requests.secrets)
         new = _by_name(begins.stored, begins.secrets)
@@ -155,7 +192,7 @@ class RunnerSteps:
         self._take_over()
         if not (has_ended := isinstance(self.loop.phase, Finished)):
             self._retry()
-        self._stops_before = stops_before
+        self._held.stops_before = stops_before
         while not (has_ended or self.has_reply() or (isinstance(self.loop.phase, Ready) and self.rests())):
             yield from self._go_on()
             has_ended = isinstance(self.loop.phase, Finished)
@@ -173,11 +210,11 @@ class RunnerSteps:
         """
         if isinstance(retry, str) or not isinstance(retry, Iterable):
             raise TypeError(f"retry: expected a list of call ids, got {a_type(retry)}")
-        again, texts = list(retry), self.history.with_reply(self.loop)
-        if is_open := not isinstance(self.loop.phase, Finished) and bool(open_calls(texts)):
+        again, texts = list(retry), self.history.add_reply(self.loop)
+        if is_open := not isinstance(self.loop.phase, Finished) and bool(find_open_calls(texts)):
             self.take(texts)
             self._retry()  # a loop inside a call has failed
-        round_ = open_round(self.loop) if is_open else None
+        round_ = find_open_round(self.loop) if is_open else None
         calls = () if round_ is None else round_.calls
         known = [call.id for call in calls]
         if strangers := [name for name in again if name not in known]:
@@ -190,7 +227,7 @@ class RunnerSteps:
         if round_ is None or not calls:
             return None
         settled = [call.id for call in calls if call.id in again and call.status is Status.SETTLED]
-        if why := next(filter(None, (why_not_again(name, calls) for name in settled)), None):
+        if why := next(filter(None, (explain_no_rerun(name, calls) for name in settled)), None):
             text = f"{_RETRY}: {why}. Append a result yourself instead"
             raise runner_refusal(text, self.phase, _RETRY, "generate_tool_response()", "append_messages()")
         yield from self._settle()
@@ -203,8 +240,8 @@ class RunnerSteps:
 
     def _settle(self) -> Questions[None]:
         """Run the open round until each call has its result."""
-        self._stops_before = EndTurn
-        while (round_ := open_round(self.loop)) is not None and not is_settled(round_):
+        self._held.stops_before = EndTurn
+        while (round_ := find_open_round(self.loop)) is not None and not round_.is_settled():
             yield from self._go_on()
 
     def _go_on(self) -> Questions[None]:
@@ -246,7 +283,7 @@ class RunnerSteps:
     def _response(self) -> dict[str, JSON] | None:
         """Return the message with the results of the round, as it joins the history."""
         loop = self.loop  # if it has ended, its open calls did not run, and the message is in the history
-        answer: dict[str, JSON] = decode(loop.messages[-1] if loop.round is None else answer_to(loop, loop.round))
+        answer: dict[str, JSON] = decode(loop.messages[-1] if loop.round is None else make_answer(loop, loop.round))
         return answer if answer["role"] == "user" else None
 
     def _retry(self) -> None:
@@ -256,13 +293,14 @@ class RunnerSteps:
     def raise_failure(self) -> None:
         """Raise the error of a failed loop. An invalid reply is not shown later."""
         if isinstance(self.loop.phase, (Failed, TooDeep)):
-            self._seen = self.loop.iterations
+            self._held.seen = self.loop.iterations
             raise self.handle.into_result().error or AssertionError("a failed loop has an error")
 
     def _log_open_calls(self) -> None:
         """Log the calls that were open when a limit ended the loop."""
-        phase = self.loop.phase
-        if isinstance(phase, Finished) and (names := open_at_limit(phase)):
+        loop = self.assembly.journal.state.root
+        phase = loop.phase
+        if isinstance(phase, Finished) and (names := list_open_at_limit(loop)):
             text = "the runner stopped at a limit (%s); these open calls do not run: %s"
             extra = {"loop_id": self.handle.loop_id, "termination": phase.termination.kind}
             LOG.warning(text, phase.termination.kind, ", ".join(names), extra=extra)
@@ -281,7 +319,7 @@ class RunnerSteps:
             history.over()
             return
         is_changed = history.edited is not None or (history.is_tuned and history.kept is not None)
-        texts = history.shown(loop) if is_changed else history.with_reply(loop)
+        texts = history.shown(loop) if is_changed else history.add_reply(loop)
         stands = isinstance(loop.phase, Finished) and not (self._is_over and is_changed)
         if not stands:
             self._take_and_hold(texts)
@@ -296,77 +334,66 @@ class RunnerSteps:
 
     def _take_and_hold(self, texts: MessageTexts) -> None:
         """Adopt a history. Messages after an open server call are queued until a reply closes that turn."""
-        end = end_of_pause(texts)
-        self.take(texts[:end])
-        if held := texts[end:]:
+        pause = part_at_pause(texts)
+        self.take(pause.texts, beside=pause.beside)
+        if pause.held:
             self._retry()
-            self.handle.resume(InjectMessages([decode(text) for text in held]))
+            self.handle.resume(InjectMessages([decode(text) for text in pause.held]))
 
-    def take(self, texts: MessageTexts) -> None:
-        """Make the loop adopt a history that differs from its own. The calls at its end are the open round."""
+    def take(self, texts: MessageTexts, *, beside: int = 0) -> None:
+        """Make the loop adopt a history that differs from its own. The calls at its end are the open round.
+
+        `beside`: see `make_taken`.
+        """
         journal, history = self.assembly.journal, self.history
         with journal.lock:
             before, now = journal.state, journal.now()
-            if texts == tuple(all_messages(before.root)) and not isinstance(before.root.phase, Finished):
+            if texts == tuple(list_messages(before.root)) and not isinstance(before.root.phase, Finished):
                 if history.is_tuned:
                     self._refuse_invalid(before.root)
                 return
-            texts = history.without_ended(before.root, texts)
+            texts = history.settle_ended(before.root, texts)
             follow_up = ev.FollowedUp((), at=now) if isinstance(before.root.phase, Finished) else None
             then = before if follow_up is None else step(before, follow_up)  # a further user turn
-            taken = taking(then.root, texts, now)
+            taken = make_taken(then.root, texts, now, beside)
             loop = step(then, taken).root
             self._refuse_invalid(loop)
             if isinstance(loop.phase, Ready) and not loop.unjoined and not ends_in_server_call(texts[-1]):
                 params = decode(loop.setup.params)
-                refuse_last_word(texts, list(before.root.messages), params, asked=_STEP)
+                refuse_last_word(texts, list(join_rest(before.root).messages), params, asked=_STEP)
             for event in filter(None, (follow_up, taken)):
                 journal.record(event)
 
     def _refuse_invalid(self, loop: Loop) -> None:
-        params = all_params(decode(loop.setup.params), self.assembly.parts.here.tools)
-        refuse_invalid(outgoing(loop, list(loop.messages)), params, asked=_STEP)
+        params = merge_params(decode(loop.setup.params), self.assembly.given.here.tools)
+        refuse_invalid(preview_request(loop), params, asked=_STEP)
 
     # --- replies ---
 
     def has_reply(self) -> bool:
         """Return whether there is a reply that the caller has not seen."""
-        return self.loop.iterations > self._seen and not isinstance(self.loop.phase, Failed)
+        return self.loop.iterations > self._held.seen and not isinstance(self.loop.phase, Failed)
 
     def show(self) -> dict[str, JSON]:
         """Return the reply, and mark it as shown."""
-        self._seen = self.loop.iterations
+        self._held.seen = self.loop.iterations
         bus = self.assembly.journal.bus
         bus.since(bus.position)  # a runner shows no events
-        self.history.show(self.loop, self._asked)
+        self.history.show(self.loop, self._held.asked)
         reply: dict[str, JSON] = decode(self.loop.response or "{}")
         return reply
 
     def send(self) -> None:
         """Allow the request that a step stopped before, with the current parameters."""
-        if self._stops_before is SendRequest:
-            self._stops_before, self.history.is_tuned = Judge, False
+        if self._held.stops_before is SendRequest:
+            self._held.stops_before, self.history.is_tuned = Judge, False
 
     # --- the end of a drive ---
 
     def rests(self) -> bool | None:
         """Return True if there is nothing to do, or if all of it waits for the caller."""
         state = self.assembly.journal.state
-        return all(self._holds(state, effect) for effect in outstanding(state)) or None
-
-    def _holds(self, state: State, effect: Effect) -> bool:
-        """Return whether an effect waits for the caller."""
-        loop = state.root
-        match effect:
-            case SendRequest(path=()):
-                self._asked = loop
-                return self._stops_before is SendRequest
-            case Judge(path=()):
-                runs = isinstance(loop.phase, Judging) and loop.phase.action is ReplyAction.RUN
-                return runs and loop.iterations > self._seen
-            case EndTurn(path=()):
-                return self._stops_before is EndTurn and loop.round is not None and is_settled(loop.round)
-        return False
+        return all(self._held.holds(state, effect) for effect in outstanding(state)) or None
 
 
 def _by_name(stored: Mapping[str, JSON], secrets: Secrets) -> dict[str, Any]:

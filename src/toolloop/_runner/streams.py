@@ -30,7 +30,7 @@ _READING = "reading the stream"
 
 def drive(steps: RunnerSteps) -> None:
     """Drive a runner until it rests."""
-    exhaust(_driving(steps))
+    exhaust(_drive_steps(steps))
 
 
 async def drive_async(steps: RunnerSteps, unread: AsyncUnread | None = None) -> Any:
@@ -39,12 +39,12 @@ async def drive_async(steps: RunnerSteps, unread: AsyncUnread | None = None) -> 
 
     await anyio.lowlevel.checkpoint()  # other tasks can run, even if nothing here ever waits
     with steps.assembly.turn(unread):
-        return await steps.assembly.driver.drive(steps.rests)
+        return await steps.assembly.driver.drive(steps.rests, unread)
 
 
-def _driving(steps: RunnerSteps, unread: Unread | None = None) -> Generator[None, None, Any]:
+def _drive_steps(steps: RunnerSteps, unread: Unread | None = None) -> Generator[None, None, Any]:
     with steps.assembly.turn(unread):
-        return (yield from steps.assembly.driver.drive(steps.rests))
+        return (yield from steps.assembly.driver.drive(steps.rests, unread))
 
 
 async def _no_store() -> None:
@@ -94,7 +94,7 @@ class ReplyStream(_Reply):
         super().__init__(steps)
         unread = Unread(steps.assembly.driver.notifier)
         timer, late = steps.assembly.engine.timer, steps.assembly.late
-        self._events = TurnStream(_driving(steps, unread), unread, timer, late)
+        self._events = TurnStream(_drive_steps(steps, unread), unread, timer, late)
 
     def __iter__(self) -> Iterator[WatchEvent]:
         return self

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import logging
-import random
 import time
 import uuid
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from math import inf
@@ -14,13 +13,16 @@ from typing import Any
 
 from attrs import evolve, frozen
 
+from toolloop._engine.pace import WorkerStopped
 from toolloop._handles.handle import HandleBase
 from toolloop._interface.results import Error, Yielded
 from toolloop._journal.lease import has_ended
 from toolloop._journal.store_access import safely
-from toolloop._worker.due_loops import after_failure, due_at
+from toolloop._worker.due_loops import after_failure, due_at, seconds_after
 from toolloop.errors import (
+    BadTool,
     Conflict,
+    Drift,
     IllegalCommand,
     LoopNotFound,
     StaleRevision,
@@ -28,17 +30,35 @@ from toolloop.errors import (
     ToolLoopError,
     UnreadableSnapshot,
 )
-from toolloop.inbox.items import InboxCall, notification_id
+from toolloop.inbox.items import InboxCall, notification_id, reminders_of
 from toolloop.machine.record.loop import Failed
-from toolloop.stores.optional import due_loops, mark_notified, now_at, unnotified_loops, watching
+from toolloop.stores.optional import (
+    NO_LIMIT,
+    clock_of,
+    due_loops,
+    mark_left,
+    mark_notified,
+    now_at,
+    unnotified_loops,
+    watching,
+)
+from toolloop.stores.pending import PendingCall
 from toolloop.stores.process import standing, this_process
-from toolloop.stores.protocol import Head, Store, StoredLoop
+from toolloop.stores.protocol import Head, Left, Store, StoredLoop
 
 LOG = logging.getLogger("toolloop.worker")
 POLL = 1.0  # seconds between two polls of the store, unless a loop is due earlier
+NOTIFY_SECONDS = 60.0  # after which a call of `notify` is given up
+_OTHERS = 32  # reminders that are kept for each call, by any worker
 _REST = 1.0  # seconds for which a loop is left alone after it was driven, unless that changed it
+_DRIVEN = ("runnable", "running", "stopping")  # the statuses of loops with a driver
 _SHARE = 10  # polls take at most this fraction (1/10) of the time
+_ALWAYS = 2.0**62  # in seconds since the epoch, later than any time
 _CLAIM = 60.0  # seconds after which a notification is repeated if it is unknown whether its worker lives
+
+
+class NotifyHangs(Exception):
+    """A call of `notify` took longer than `NOTIFY_SECONDS`."""
 
 
 @frozen
@@ -60,12 +80,30 @@ class Agenda:
 class Desk:
     """Keeps the plan of one worker in the store: when to try each loop, and which notifications were sent."""
 
-    def __init__(self, store: Store, clock: Callable[[], float], max_attempts: int, *, notifies: bool) -> None:
-        """See `Worker`."""
+    def __init__(  # noqa: PLR0913 - what concerns the store, of the arguments of `Worker`
+        self,
+        store: Store,
+        clock: Callable[[], float],
+        max_attempts: int,
+        wait: Callable[[int], float] = seconds_after,
+        *,
+        notifies: bool,
+        metadata: Mapping[str, str] | None = None,
+        adopt_after: float | None = None,
+        remind_after: Sequence[float] = (),
+    ) -> None:
+        """See `Worker`. `wait`: takes the number of failures in a row, and returns the seconds to the next attempt."""
         self._store = store
-        self._clock = clock
+        self._clock = clock_of(store, clock)
         self._max_attempts = max_attempts
+        self._wait = wait
         self._notifies = notifies
+        self._metadata = metadata or {}
+        self._adopt_after = inf if adopt_after is None else adopt_after
+        # Why this worker leaves a loop to others, as it logged, and at which revision.
+        self._left: dict[tuple[str, float], tuple[int, Left]] = {}
+        self._remind_after = tuple(remind_after)
+        self._looks_at_all = bool(remind_after)  # until all are marked, for earlier marks go by other times
         self._id = uuid.uuid4().hex[:12]
         self._rests_until = 0.0  # by `time.monotonic`
         self._resting: dict[object, float] = {}  # until when to leave a loop at a revision, or a call, alone
@@ -82,32 +120,53 @@ class Desk:
     def look(self, busy: Collection[str] = ()) -> Agenda:
         """Poll the store, and return the work to do. `busy`: the loops that this worker already drives."""
         begun, now = time.monotonic(), self._clock()
-        rows, later = due_loops(self._store, now)
+        rows, later = due_loops(self._store, now, self._metadata)
         self._resting = {each: until for each, until in self._resting.copy().items() if until > now}
         leases_at = now_at(self._store) if any(row.lease for row in rows) else 0.0
         moments = [(self._begins_at(row, leases_at), row) for row in rows if row.loop_id not in busy]
         due = sorted((row for at, row in moments if at <= now), key=lambda row: row.head.changed)
         ends = [at for at, _ in moments if at > now] + ([] if later is None else [later])
-        unnotified = self._unnotified(now) if self._notifies else ()
+        unnotified = self.unnotified() if self._notifies else ()
         end = time.monotonic()
         self._rests_until = end + min(POLL, (_SHARE - 1) * (end - begun))
         return Agenda(tuple(due), unnotified, min([POLL, *(at - now for at in ends)]))
 
-    def _unnotified(self, now: float) -> tuple[tuple[str, str], ...]:
-        """Return the calls without a notification. Mark the loops that have none, so that they are not read again."""
-        found, done = list[tuple[str, str]](), list[StoredLoop]()
-        for row in unnotified_loops(self._store):
-            waits = [(notification_id(row, call), call) for call in row.pending]
-            if all((row.head.notified or {}).get(wait) == "" for wait, _ in waits):
-                done.append(row)
+    def unnotified(self) -> tuple[tuple[str, str], ...]:
+        """Return the calls whose newest notification is missing: the first one, or a reminder.
+
+        Mark the loops that have none, so that they are not read again before the next reminder.
+        """
+        found, done, now = list[tuple[str, str]](), list[tuple[StoredLoop, float]](), self._clock()
+        how = {"reminds": bool(self._remind_after), "all_of_them": self._looks_at_all}
+        rows = unnotified_loops(self._store, now, self._metadata, **how)
+        for row in rows:
+            waits = [wait for wait, _ in self._due(row)]
+            if all((row.head.notified or {}).get(wait) == "" for wait in waits):
+                done.append((row, self._remind_at(row, now)))
             found += [
-                (row.loop_id, wait)
-                for wait, call in waits
-                if call.expires_at is None or call.expires_at > now
-                if self._is_unnotified(row, wait) and wait not in self._resting
+                (row.loop_id, wait) for wait in waits if self._is_unnotified(row, wait) and wait not in self._resting
             ]
         mark_notified(self._store, done)
+        self._looks_at_all = self._looks_at_all and len(done) < len(rows)
         return tuple(found)
+
+    def _remind_at(self, row: StoredLoop, now: float) -> float:
+        """Return when the next reminder of a loop is due, as `mark_notified` takes it."""
+        later = [at for call in row.pending for at in reminders_of(call, self._remind_after) if at > now]
+        is_known = self._remind_after or all(call.named.get("remind_after") for call in row.pending)
+        return min(later, default=inf) if is_known else -min(later, default=inf)
+
+    def _due(self, row: StoredLoop) -> list[tuple[str, PendingCall]]:
+        """Return the calls of which a person may be notified now, each with the id of its newest notification."""
+        now = self._clock()
+        calls = [call for call in row.pending if call.expires_at is None or call.expires_at > now]
+        return [(notification_id(row, call, self._reminder(call)), call) for call in calls]
+
+    def is_idle(self) -> bool:
+        """Return whether no loop of this worker is due, driven, or to be retried, but for those left to others."""
+        rows, _ = due_loops(self._store, _ALWAYS, self._metadata)
+        waiting = [row for row in rows if row.status != "needs_decision" or due_at(row) <= self._clock()]
+        return all(self._resting.get(_version(row)) == inf for row in waiting)
 
     def _begins_at(self, row: StoredLoop, leases_at: float) -> float:
         """Return when this worker is to drive a loop. `leases_at`: the time by the clock of the leases."""
@@ -115,15 +174,20 @@ class Desk:
 
     # --- a loop that is driven -----------------------------------------------------------------------------------
 
+    def list_driven(self) -> set[str]:
+        """Return the ids of the loops that a live driver has."""
+        now = now_at(self._store)
+        return {row.loop_id for row in self._store.list(_DRIVEN, limit=NO_LIMIT) if _is_driven(row, now)}
+
     def is_driven(self, loop: StoredLoop) -> bool:
         """Return whether a loop has a driver that is not known to be gone."""
         return _is_driven(loop, now_at(self._store))
 
     def is_due(self, loop: StoredLoop) -> bool:
-        """Return whether a loop is due to be driven, unless a driver has it."""
-        return due_at(loop) <= self._clock()
+        """Return whether a loop is one of this worker, and due to be driven unless a driver has it."""
+        return self._metadata.items() <= loop.metadata.items() and due_at(loop) <= self._clock()
 
-    def admits(self, handle: HandleBase[Any]) -> bool:
+    def admits(self, handle: HandleBase[Any, Any]) -> bool:
         """Return whether a loop that was just opened is still due. If its request failed, retry it."""
         if isinstance(handle.state.root.phase, Failed):
             # The head is read after the journal: if another worker retries now, this retry is refused.
@@ -144,9 +208,11 @@ class Desk:
                 case Yielded() if before.lease is not None and not self.is_driven(before):
                     # The lease is all that the dead driver left, or it is already void.
                     safely(before.loop_id, partial(self._store.release, before.lease))
+                case Drift() | BadTool() | UnreadableSnapshot(is_newer=True):
+                    self._leave(before, outcome)
                 case UnreadableSnapshot():
                     self._refuse(before.loop_id, outcome)
-                case StoreError() | IllegalCommand():  # the store failed, or another driver was faster
+                case StoreError() | IllegalCommand() | WorkerStopped():  # among them: another driver was faster
                     self._log(before.loop_id, outcome)
                 case Exception():
                     self._refuse(before.loop_id, outcome)
@@ -154,6 +220,29 @@ class Desk:
                     self._fail(row, row.head)
         except StoreError as error:
             self._log(before.loop_id, error)
+
+    def drift_mode(self, row: StoredLoop) -> str:
+        """Return the `on_drift` with which to open a loop: whether this worker leaves one whose tools it lacks."""
+        rev, left = self._left.get((row.loop_id, row.created), (0, None))
+        is_left = rev == row.rev  # otherwise another worker may have driven it meanwhile
+        may_adopt = is_left and left is not None and left.missing and left.since + self._adopt_after <= self._clock()
+        return "raise" if may_adopt else "leave"
+
+    def _leave(self, before: StoredLoop, error: ToolLoopError) -> None:
+        """Leave a loop at its revision to the other workers. Its row and the log say why."""
+        row, key, missing = self.head(before.loop_id), (before.loop_id, before.created), getattr(error, "missing", ())
+        if row.rev != before.rev or self.is_driven(row):
+            return
+        tools = ", ".join(map(repr, missing))
+        left = Left(f"no worker has the tools {tools}" if missing else str(error), missing, self._clock())
+        mark_left(self._store, row, left)
+        (_, earlier), left = self._left.get(key, (0, None)), self.head(before.loop_id).left or left
+        self._left[key] = row.rev, left
+        can_adopt = bool(missing) and self.drift_mode(row) == "leave"
+        self._resting[_version(row)] = left.since + self._adopt_after if can_adopt else inf
+        if earlier is None or earlier.why != left.why:
+            what = "the loop %r is left to other workers: %s"
+            LOG.warning(what, before.loop_id, error, extra={"loop_id": before.loop_id})
 
     def _refuse(self, loop_id: str, error: Exception) -> None:
         """Mark a loop that cannot be driven as failed. An error in the caller's code or a request is retried."""
@@ -164,8 +253,7 @@ class Desk:
             self._fail(row, evolve(row.head, status="failed", retryable=is_retryable, retry_at=None))
 
     def _fail(self, row: StoredLoop, head: Head) -> None:
-        share = random.random()  # noqa: S311 - no secret
-        self._replace(row, after_failure(head, self._clock(), max_attempts=self._max_attempts, share=share))
+        self._replace(row, after_failure(head, self._clock(), max_attempts=self._max_attempts, wait=self._wait))
 
     # --- notifications of waiting calls --------------------------------------------------------------------------
 
@@ -185,7 +273,7 @@ class Desk:
         """Return a call for which this worker must now notify a person; None: another worker does, or it is decided."""
         try:
             row = self.head(loop_id)
-            calls = [call for call in row.pending if notification_id(row, call) == wait]
+            calls = [call for each, call in self._due(row) if each == wait]
             if not calls or not self._is_unnotified(row, wait):
                 return None
             self._note(row, wait, self._name)
@@ -193,7 +281,11 @@ class Desk:
             self._resting[wait] = self._clock() + _REST
             self._log(loop_id, error)
             return None
-        return InboxCall.of(row, calls[0])
+        return InboxCall.of(row, calls[0], self._reminder(calls[0]))
+
+    def _reminder(self, call: PendingCall) -> int:
+        """Return the number of the reminder of a call that is due last; 0 for its first notification."""
+        return sum(at <= self._clock() for at in reminders_of(call, self._remind_after))
 
     def notified(self, call: InboxCall) -> None:
         """Record that the notification of a call was sent."""
@@ -207,7 +299,9 @@ class Desk:
 
     def _note(self, row: StoredLoop, wait: str, who: str) -> None:
         """Record the worker that sends the notification of a call. Calls that no longer wait are removed."""
-        waits = {notification_id(row, call) for call in row.pending}
+        # Workers with other times may have sent more reminders than this one.
+        sent = [(call, number) for call in row.pending for number in range(max(self._reminder(call), _OTHERS) + 1)]
+        waits = {notification_id(row, call, number) for call, number in sent}
         noted = {**(row.head.notified or {}), wait: who}
         self._replace(row, evolve(row.head, notified={each: noted[each] for each in noted.keys() & waits}))
 
@@ -223,8 +317,12 @@ class Desk:
         safely(row.loop_id, write)
 
     def _log(self, loop_id: str, error: ToolLoopError) -> None:
-        """Log why a loop is skipped for now. It is normal that another driver or a person was faster."""
-        level = logging.DEBUG if isinstance(error, (IllegalCommand, Conflict, LoopNotFound)) else logging.WARNING
+        """Log why a loop is skipped for now. It is normal that another driver or a person was faster, or a stop."""
+        level = (
+            logging.DEBUG
+            if isinstance(error, (IllegalCommand, Conflict, LoopNotFound, WorkerStopped))
+            else logging.WARNING
+        )
         LOG.log(level, "the loop %r is skipped for now: %s", loop_id, error, extra={"loop_id": loop_id})
 
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 from toolloop._drivers.notifier import Notifier
 from toolloop._engine.questions import Questions, ask_each
-from toolloop._handles.sync import ToolLoopHandle, leave_behind
+from toolloop._handles.sync import ToolLoopHandle
 from toolloop._public import set_module
+from toolloop._worker import desk
 from toolloop._worker.base import Until, WorkerBase
 from toolloop._worker.desk import POLL
 from toolloop._worker.signals import Signals
+from toolloop.inbox.items import InboxCall
 from toolloop.providers import Provider
 from toolloop.providers.anthropic import SdkClient
 from toolloop.stores.protocol import StoredLoop
@@ -29,8 +31,9 @@ class Worker(WorkerBase[Provider | SdkClient]):
     Args:
         store: the store with the loops.
         provider: as for a handle.
-        tools: the tools of the loops. A loop that cannot be driven with these becomes `failed`, and the reason is
-            logged once. After you fixed the cause, call `Inbox.retry`.
+        tools: the tools of the loops. A loop with other tools is left to other workers: the log says so once, and its
+            row (`StoredLoop.left`) until one drives it. So is a loop that `open` would refuse as `Drift`, and one that
+            a newer version of this library has written.
         params: parameters that the store does not keep, such as headers, timeouts and tokens; or a function that takes
             a loop's id and returns them.
         context: as for a handle; or a function that takes a loop's id and returns it.
@@ -38,11 +41,24 @@ class Worker(WorkerBase[Provider | SdkClient]):
         concurrency: the maximum number of loops that it drives at a time.
         notify: called with an `InboxCall` when a call begins to wait for a decision, one at a time. It is called once
             per call; again when the call begins to wait for another reason; and possibly again after a crash, with the
-            same `notification_id`. Its exceptions are logged.
-        max_attempts: the number of failed requests in a row after which a person must decide.
+            same `notification_id`. Its exceptions are logged. After 60 seconds it is given up, and the next one begins.
+        remind_after: after how many seconds of waiting to call `notify` again, such as `(600, 3600)`. The `reminder`
+            of the item counts these, and each has its own `notification_id`. A call whose `Ask` has `remind_after` goes
+            by that. Of several missed reminders, only the newest is sent; after the deadline, none is. Workers of a
+            store with different times remind each by its own.
+        max_attempts: the number of failed requests in a row after which a person must decide. A 429 or 529 is not a
+            failure, but a pause of all loops of this worker, unless the API accepts nothing over so many pauses, or
+            refuses the same request once more than that.
+        metadata: it takes only loops whose metadata contains all of these, so that several kinds of agents can share a
+            store. None: all loops.
+        backoff: takes how many attempts have failed in a row, from 1, and returns the seconds until the next one. The
+            API's `retry-after` is the floor. By default 4, 16, 64, ... seconds at most, at random from half of that,
+            up to 600.
+        adopt_after: how many seconds after the first worker left a loop because of missing tools this one drives it
+            without them. Calls of such a tool that are open still keep the loop from being driven. None: never.
         live: the seconds between two texts of a reply that streams, for the readers of `Inbox.watch`. The worker then
             requests streamed replies, and stores their text beside the lease. None stores no text of replies.
-        clock: returns seconds since the epoch, for deadlines and retries.
+        clock: returns seconds since the epoch, for deadlines and retries, if the store has no clock.
 
     Raises:
         BadTool: two tools have the same name, a tool is async, or an object is not a tool.
@@ -52,7 +68,6 @@ class Worker(WorkerBase[Provider | SdkClient]):
     """
 
     _is_async = False
-    _open: ClassVar[Any] = ToolLoopHandle.open
 
     def run_once(self) -> int:
         """Drive each loop that is due now, until it needs a person or ends. Return the number of loops.
@@ -75,10 +90,27 @@ class Worker(WorkerBase[Provider | SdkClient]):
         installed in the main thread only, and only without an event: a program that passes one, such as a web server,
         handles the signals itself. A failure of the store is logged, and the worker continues.
         """
+        self._run(stop_event, until_idle=False)
+
+    def run_until_idle(self, stop_event: threading.Event | None = None) -> None:
+        """Drive loops like `run`, and return when nothing is left to do: for batches.
+
+        It waits for loops that are `runnable`, `running` or `stopping`, also if another process drives them; for failed
+        loops that are to be retried; for expired calls; and for notifications. It does not wait for people: for calls
+        that have not expired, for loops that need a command, and for failed loops without a next attempt. Nor does it
+        wait for loops that this worker leaves to others, or that its `metadata` excludes.
+
+        Args:
+            stop_event: as for `run`.
+
+        """
+        self._run(stop_event, until_idle=True)
+
+    def _run(self, stop_event: threading.Event | None, *, until_idle: bool) -> None:
         jobs = _Threads(stop_event)
         with Signals(jobs.stop, installed=stop_event is None) as signals, self._desk.watching(jobs.look_again):
             try:
-                ask_each(self._on_and_on(jobs))
+                ask_each(self._on_and_on(jobs, until_idle=until_idle))
             finally:
                 jobs.stop()
         signals.pass_on()
@@ -87,8 +119,9 @@ class Worker(WorkerBase[Provider | SdkClient]):
         """Drive one loop, if it is due, until it needs a person or ends. Use it if a queue chooses the next loop.
 
         Args:
-            loop_id: the loop.
-            until: called after each turn. When it returns True, the worker leaves the loop `runnable`.
+            loop_id: the loop. It is not due for a worker whose `metadata` it does not have.
+            until: called after each turn, and while a request waits after a 429 or 529. When it returns True, the
+                worker leaves the loop to be driven later.
 
         Returns:
             The stored loop after that. Its `due_at` is the time to drive it again, unless another program changes it.
@@ -101,10 +134,32 @@ class Worker(WorkerBase[Provider | SdkClient]):
         """
         return ask_each(self._one(loop_id, until))
 
+    def _notify_of_all(self, is_over: Callable[[], bool]) -> None:
+        """Send the notifications that are due, until `is_over` returns True. For `DurableLoops`."""
+        ask_each(self._notifying(self._desk.unnotified(), is_over))
+
+    def _tell(self, call: InboxCall) -> None:
+        outcome: list[BaseException | None] = []
+
+        def notify() -> None:
+            try:
+                self._notify(call)
+            except BaseException as error:  # noqa: BLE001 - raised below
+                outcome.append(error)
+            else:
+                outcome.append(None)
+
+        thread = threading.Thread(target=notify, name="worker-of-toolloop notify", daemon=True)
+        thread.start()
+        thread.join(desk.NOTIFY_SECONDS)
+        if not outcome:
+            raise desk.NotifyHangs
+        if outcome[0] is not None:
+            raise outcome[0]
+
     def _drive(self, loop_id: str, until: Until, given: dict[str, Any]) -> Any:
-        with self._opening(loop_id, **given) as handle:
-            leave_behind(handle)
-            handle._keep_live(self._live)  # noqa: SLF001 - of the same library
+        opening, options = self._open(loop_id, given), self._options(until)
+        with ToolLoopHandle._load(opening, options) as handle:  # noqa: SLF001 - of the same library
             return handle.run(until=until) if self._desk.admits(handle) else None
 
 

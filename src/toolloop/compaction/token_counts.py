@@ -13,7 +13,7 @@ from toolloop.compaction.tokens import Outline, estimate_tokens, message_tokens,
 from toolloop.machine.record.loop import Loop
 from toolloop.machine.values.chain import Chain
 from toolloop.machine.values.jsontext import decode
-from toolloop.machine.values.splicing import common
+from toolloop.machine.values.splicing import count_common
 
 
 @frozen
@@ -75,7 +75,7 @@ class TokenCounter:
         seen, measured = self._seen
         new, known = history.since(seen), dict[str, Outline]()
         if new is None:
-            same = common(seen, history)
+            same = count_common(seen, history)
             known = {each.outline.text: each.outline for each in measured[same:]}
             new, measured = history[same:], Chain(measured[:same])
         outlines = (known.get(text) or outline(text) for text in new)
@@ -86,7 +86,8 @@ class TokenCounter:
         """Return the tokens of a request without its messages, and whether it omits stale thinking."""
         if params is not self._params[0]:
             body = decode(params)
-            tokens = estimate_tokens((), system=body.get("system"), tools=body.get("tools"))
+            beside = {name: body.get(name) for name in ("system", "tools", "output_config")}
+            tokens = estimate_tokens((), **beside)
             self._params = params, tokens, leaves_out(body)
         return self._params[1:]
 

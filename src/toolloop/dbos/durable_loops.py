@@ -6,7 +6,7 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from itertools import count
 from typing import Any, Literal, TypeVar, overload
@@ -16,7 +16,6 @@ from dbos import DBOS, DBOSConfig
 from toolloop._handles.sync import ToolLoopHandle
 from toolloop._interface.config import LoopConfig
 from toolloop._interface.loop_params import as_registry
-from toolloop._interface.loop_view import LoopView
 from toolloop._interface.standing import Standing
 from toolloop._worker.desk import Desk
 from toolloop._worker.sync import Worker
@@ -24,14 +23,15 @@ from toolloop.dbos.settings import preset_wal, settings_of
 from toolloop.dbos.stretches import WORKFLOW, Stretch, Stretches, stretch_id
 from toolloop.errors import CallerError, LoopNotFound, StoreError
 from toolloop.inbox.inbox import CallKey, Inbox
+from toolloop.inbox.items import InboxCall, ShownLoop
 from toolloop.machine.values.calls import Decision
 from toolloop.machine.values.jsontext import JSON
 from toolloop.machine.values.names import Person
 from toolloop.providers import Provider
 from toolloop.providers.anthropic import SdkClient
 from toolloop.providers.scripted import ScriptedProvider
-from toolloop.stores.arguments import check_seconds
-from toolloop.stores.checks import require_store
+from toolloop.stores.arguments import check_seconds, require_store
+from toolloop.stores.optional import clock_of
 from toolloop.stores.protocol import Store, StoredLoop
 from toolloop.tools import Context
 from toolloop.tools.registry import Tools
@@ -78,6 +78,8 @@ class DurableLoops:
         params: parameters that the store does not keep; as for `Worker`.
         context: as for `Worker`.
         config: as for `Worker`, and the limits of loops that `start` creates.
+        notify: as for `Worker`. Each sweep of a process that drives loops calls it.
+        remind_after: as for `Worker`.
         sweep_every: seconds between two sweeps, on average.
 
     Raises:
@@ -97,6 +99,8 @@ class DurableLoops:
         params: Mapping[str, Any] | Callable[[str], Any] | None = None,
         context: Context | Callable[[str], Any] | None = None,
         config: LoopConfig | None = None,
+        notify: Callable[[InboxCall], object] | None = None,
+        remind_after: Sequence[float] = (),
         sweep_every: float = 10.0,
     ) -> None:
         require_store(store)
@@ -107,14 +111,16 @@ class DurableLoops:
         self._queue: dict[str, Any] = {"name": "toolloop", **(queue or {})}
         if partitioned := sorted(name for name in self._queue if name.startswith("partition")):
             raise ValueError(f"queue has {', '.join(partitioned)}: leave it out, loops cannot use a partitioned queue")
-        tools = as_registry(tools)
-        self._worker: Any = (
-            None if provider is None else Worker(store, provider, tools, params=params, context=context, config=config)
-        )
+        if provider is None and notify is not None:
+            raise ValueError("notify needs a provider and tools: only processes that drive loops call it")
+        tools, more = as_registry(tools), {"notify": notify, "remind_after": remind_after}
+        parts: dict[str, Any] = {"params": params, "context": context, "config": config, **more}
+        self._worker: Any = None if provider is None else Worker(store, provider, tools, **parts)
+        self._notifies = notify is not None
         self._create = partial(ToolLoopHandle.open, store, provider=ScriptedProvider(()), tools=tools, config=config)
         self._inbox = Inbox(store, via="dbos")
         self._desk = Desk(store, time.time, 1, notifies=False)
-        self._stretches = Stretches(self._settings, self._queue["name"])
+        self._stretches = Stretches(self._settings, self._queue["name"], clock_of(store))
         self._sweep_every = sweep_every
         self._stopping = threading.Event()
         self._seemed_lost: set[Stretch] = set()  # at the last sweep
@@ -171,7 +177,7 @@ class DurableLoops:
         self._enqueue(loop_id)
         return said
 
-    def result(self, loop_id: str, timeout: float | None = None) -> LoopView:
+    def result(self, loop_id: str, timeout: float | None = None) -> ShownLoop:
         """Wait until a loop needs a person or has ended, and return it.
 
         Args:
@@ -239,12 +245,13 @@ class DurableLoops:
         self._stretches.close()
 
     def sweep(self) -> list[str]:
-        """Enqueue lost stretches, and return their ids. After `launch`, a thread calls this every few seconds.
+        """Enqueue lost stretches, and return their ids; send notifications. A thread calls this every few seconds.
 
         A stretch is lost in these cases:
 
         - Two sweeps in a row find that an executor began it, but no live driver has the loop.
-        - Two sweeps in a row find that it waits for another version of the application.
+        - Two sweeps in a row find that it waits for another version of the application, and that of this process is the
+          latest one that DBOS knows.
         - Its loop is due, but it is not in the queue. For example, the call was decided in the store without DBOS.
 
         Raises:
@@ -252,7 +259,7 @@ class DurableLoops:
 
         """
         stretches = self._stretches.open()
-        found = {stretch for stretch in stretches if self._seems_lost(stretch)}
+        found = self._seem_lost(stretches)
         lost = [stretch.id for stretch in found & self._seemed_lost]
         self._seemed_lost = found
         agenda = self._desk.look({each.loop_id for each in stretches})
@@ -265,16 +272,18 @@ class DurableLoops:
         lost += due
         if lost:
             LOG.info("enqueued lost stretches: %s", ", ".join(lost))
+        if self._notifies:
+            self._worker._notify_of_all(self._stopping.is_set)  # noqa: SLF001 - of the same library
         return lost
 
-    def _seems_lost(self, stretch: Stretch) -> bool:
-        """Return whether a stretch looks lost. It may still continue or end at this moment."""
-        if not stretch.is_running:
-            return stretch.version != self._stretches.version
-        try:
-            return not self._desk.is_driven(self._desk.head(stretch.loop_id))
-        except LoopNotFound:
-            return True  # back in the queue, the stretch finds no loop, and ends
+    def _seem_lost(self, stretches: Collection[Stretch]) -> set[Stretch]:
+        """Return the stretches that look lost. Each may still continue or end at this moment."""
+        running = {each for each in stretches if each.is_running}
+        strange = {each for each in stretches if each.version != self._stretches.version} - running
+        driven = self._desk.list_driven() if running else set()
+        lost = {each for each in running if each.loop_id not in driven}
+        # Otherwise processes of two versions would take stretches from each other during a deploy.
+        return lost | strange if strange and self._stretches.is_latest() else lost
 
     def _sweep_on_and_on(self) -> None:
         while True:

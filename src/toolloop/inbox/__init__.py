@@ -8,11 +8,17 @@ from toolloop._names import lazy_names
 # The one list of the public names. `make docs` writes the stub, which type checkers read, from it.
 _ORIGIN = {
     "toolloop.inbox.asynchronous": ("AsyncInbox",),
+    "toolloop._journal.statistics": ("Statistics", "Waits"),
+    "toolloop.inbox.auditing": ("audit", "recount"),
+    "toolloop.inbox.export.verifying": ("verify_trail",),
+    "toolloop.inbox.export.writing": ("export_trail",),
     "toolloop.inbox.hiding": ("ShownInput",),
     "toolloop.inbox.inbox": ("Inbox",),
-    "toolloop.inbox.items": ("InboxCall", "ShownLoop", "TrailEntry"),
-    "toolloop.inbox.listing": ("InboxPage",),
+    "toolloop.inbox.items": ("InboxCall", "LeftView", "ShownLoop", "TrailEntry"),
+    "toolloop.inbox.listing": ("InboxCounts", "InboxPage"),
     "toolloop.inbox.page": ("inbox_app",),
+    "toolloop.inbox.restoring": ("mark_restored",),
+    "toolloop.inbox.rights.rights": ("Action", "May", "Seen", "Sees"),
     "toolloop.inbox.watching": ("LoopChange",),
 }
 __all__, __getattr__, __dir__ = lazy_names(__name__, _ORIGIN, moved={"HistoryEntry": "toolloop.inbox:TrailEntry"})

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from copy import copy
+from datetime import date
 from functools import partial
 from typing import Any, Literal, overload
 
@@ -12,11 +14,13 @@ from toolloop._drivers.event_loops import in_thread
 from toolloop._interface.grants import GivenGrant
 from toolloop._interface.shown import Shown
 from toolloop._interface.standing import Standing
+from toolloop._journal.statistics import Statistics
 from toolloop._public import set_module
 from toolloop.errors import CallerError
 from toolloop.inbox.inbox import CallKey, Inbox
 from toolloop.inbox.items import InboxCall, ShownLoop, TrailEntry
-from toolloop.inbox.listing import InboxPage
+from toolloop.inbox.listing import InboxCounts, InboxPage
+from toolloop.inbox.rights.rights import May, Sees
 from toolloop.inbox.watching import AT_REST, LoopChange, Until, changes_of_async, check_until, wait_until_async
 from toolloop.machine.values.calls import Decision
 from toolloop.machine.values.jsontext import JSON
@@ -38,7 +42,19 @@ class AsyncInbox:
     ) -> None:
         """Open a store. See `Inbox`."""
         self._inbox = Inbox(store, secret, clock=clock, via=via)
+
         self._store = store
+
+    def as_(
+        self, person: str | Person, *, may: May | None = None, sees: Sees | None = None, via: str = "inbox"
+    ) -> AsyncInbox:
+        """Return an inbox for one person; `may` and `sees` may be async. See `Inbox.as_`.
+
+        Functions that are not async are called in threads.
+        """
+        inbox, mine = self._inbox._as(person, may, sees, via, may_wait=True), copy(self)  # noqa: SLF001 - its other face
+        vars(mine).update(_inbox=inbox, _store=inbox._store)  # noqa: SLF001 - likewise
+        return mine
 
     async def pending(  # noqa: PLR0913 - filters
         self,
@@ -54,6 +70,14 @@ class AsyncInbox:
         """See `Inbox.pending`."""
         filters = partial(self._inbox.pending, tool=tool, why=why, text=text, sort=sort)
         return await in_thread(partial(filters, metadata, limit, cursor))
+
+    async def counts(self, metadata: Mapping[str, str] | None = None) -> InboxCounts:
+        """See `Inbox.counts`."""
+        return await in_thread(partial(self._inbox.counts, metadata))
+
+    async def statistics(self, since: date | None = None, metadata: Mapping[str, str] | None = None) -> Statistics:
+        """See `Inbox.statistics`."""
+        return await in_thread(partial(self._inbox.statistics, since, metadata))
 
     async def show(self, loop_id: str) -> ShownLoop:
         """See `Inbox.show`."""
@@ -108,6 +132,22 @@ class AsyncInbox:
         """See `Inbox.retry`."""
         await in_thread(partial(self._inbox.retry, loop_id, by))
 
+    async def fork(
+        self,
+        loop_id: str,
+        new_id: str | None = None,
+        *,
+        at: int | str | None = None,
+        metadata: Mapping[str, str] | None = None,
+        by: str | Person | None = None,
+    ) -> str:
+        """See `Inbox.fork`."""
+        return await in_thread(partial(self._inbox.fork, loop_id, new_id, at=at, metadata=metadata, by=by))
+
+    async def set_metadata(self, loop_id: str, /, by: str | Person | None = None, **changes: str | None) -> None:
+        """See `Inbox.set_metadata`."""
+        await in_thread(partial(self._inbox.set_metadata, loop_id, by, **changes))
+
     async def grants(self, loop_id: str) -> tuple[GivenGrant, ...]:
         """See `Inbox.grants`."""
         return await in_thread(partial(self._inbox.grants, loop_id))
@@ -129,6 +169,10 @@ class AsyncInbox:
         """See `Inbox.link`."""
         link = partial(self._inbox.link, loop_id, call, allow, expires_in, base_url, person=person)
         return await in_thread(link)
+
+    async def revoke_links(self, loop_id: str, call: str | Shown | None = None, by: str | Person | None = None) -> None:
+        """See `Inbox.revoke_links`."""
+        await in_thread(partial(self._inbox.revoke_links, loop_id, call, by))
 
     async def linked(self, token: str) -> InboxCall:
         """See `Inbox.linked`."""

@@ -6,47 +6,40 @@ import re
 import time
 import warnings
 from collections.abc import Callable, Generator, Mapping, Sequence
-from datetime import UTC, datetime
+from copy import copy
+from datetime import date
 from functools import partial
-from typing import Any, Literal, TypeVar, overload
+from typing import Any, Literal, TypeVar, cast, overload
 
-from attrs import evolve
-
-from toolloop._interface.decisions import name_of, said_turn
-from toolloop._interface.grants import GivenGrant, standing_grants
-from toolloop._interface.heads import head_of
-from toolloop._interface.loop_view import view_of
-from toolloop._interface.shown import Shown, bound
+from toolloop._handles.forking import Fork
+from toolloop._interface.decisions import said_turn
+from toolloop._interface.grants import GivenGrant, list_standing_grants
+from toolloop._interface.shown import Shown
 from toolloop._interface.standing import Standing
-from toolloop._journal.journal import said_id
-from toolloop._journal.lease import read_progress
+from toolloop._journal.records import said_id
+from toolloop._journal.statistics import Statistics, add_up
 from toolloop._journal.store_access import load_state, safely
+from toolloop._journal.tally import tallied
 from toolloop._public import set_module
-from toolloop.errors import (
-    CallerError,
-    LinkUsed,
-    LoopNotFound,
-    UnknownCall,
-)
+from toolloop.errors import CallerError
 from toolloop.inbox.commander import Commander
-from toolloop.inbox.hiding import hide_in_messages, shown_inputs
 from toolloop.inbox.items import InboxCall, ShownLoop, TrailEntry
-from toolloop.inbox.links import Link, gone_error, new_link
-from toolloop.inbox.listing import CallFilter, InboxPage
-from toolloop.inbox.stored_tools import schemas_of
+from toolloop.inbox.linking import Links
+from toolloop.inbox.listing import CallFilter, InboxCounts, InboxPage
+from toolloop.inbox.rights.rights import May, Rights, Sees
+from toolloop.inbox.rights.seen_store import SeenStore
+from toolloop.inbox.showing import shown_loop
 from toolloop.inbox.trail import read_trail
 from toolloop.inbox.watching import AT_REST, LoopChange, Until, changes_of, check_until, wait_until
-from toolloop.machine.rules.thinking import all_messages
-from toolloop.machine.values.calls import Decision, Why
-from toolloop.machine.values.jsontext import JSON, a_type, decode
+from toolloop.machine.values.calls import Decision
+from toolloop.machine.values.jsontext import JSON, a_type
 from toolloop.machine.values.names import Person
-from toolloop.stores.arguments import check_integer, check_kind, check_seconds, check_text
-from toolloop.stores.checks import require_store
+from toolloop.stores.arguments import check_integer, check_kind, check_metadata, check_text, require_store
+from toolloop.stores.optional import NO_LIMIT, clock_of, counted
 from toolloop.stores.protocol import Store, StoredLoop
 
 CallKey = TypeVar("CallKey", bound="str | Shown")
-_ALL = 2**62
-VIAS = ("inbox", "page", "command", "dbos")
+VIAS = ("inbox", "page", "command", "dbos", "agui", "acp")
 _A_DAY = 86_400.0
 
 
@@ -70,20 +63,55 @@ class Inbox:
         Args:
             store: the store with the loops.
             secret: the key that signs links; None means a random key that the store keeps.
-            clock: seconds since the epoch.
-            via: where people decide through this inbox, for the audit trail: `inbox`, `page`, `command`, `dbos`, or
-                `x-` and a name for a surface of yours.
+            clock: seconds since the epoch, if the store has no clock.
+            via: where people decide through this inbox, for the audit trail: `inbox`, `page`, `command`, `dbos`,
+                `agui`, `acp`, or `x-` and a name for a surface of yours.
 
         """
         require_store(store)
-        if via not in VIAS and re.fullmatch(r"x-[\w.-]+", via) is None:
-            raise ValueError(f"via: expected one of {', '.join(VIAS)}, or x- and a name of yours, got {via!r}")
+        _check_via(via)
         if secret is not None:
             check_text("secret", secret)
         self._store = store
         self._secret = secret
-        self._clock = clock
-        self._commander = Commander(store, clock, via)
+        self._clock = clock_of(store, clock)
+        self._commander = Commander(store, self._clock, via)
+
+    def as_(
+        self, person: str | Person, *, may: May | None = None, sees: Sees | None = None, via: str = "inbox"
+    ) -> Inbox:
+        """Return an inbox for one person, who sees and does only what these functions allow, each time that they do.
+
+        For loops that the person does not see, it is as if they did not exist. Methods and decisions take no `by`.
+
+        Args:
+            person: the person, as your login says.
+            may: returns whether the person may do something. It is called with the person, an action, the loop as
+                `Store.head` returns it, and the `ToolCall`, or None; for an edit, the call has the edited input. The
+                actions are `approve`, `deny`, `answer`, `rerun`, `say`, `stop`, `retry`, `grant` (also to revoke one),
+                `link`, `fork` and `metadata`. All but True means no, also an exception. None allows everything.
+            sees: takes the person, and returns a list of metadata, each of which a loop may have to be seen; or None
+                for all loops. An exception is a `StoreError`.
+            via: as for an inbox.
+
+        Raises:
+            TypeError: an argument has a wrong type, a function is async, or this inbox is that of a person.
+            ValueError: the name of the person, or `via`, is refused.
+
+        """
+        return self._as(person, may, sees, via, may_wait=False)
+
+    def _as(self, person: str | Person, may: May | None, sees: Sees | None, via: str, *, may_wait: bool) -> Inbox:
+        """See `as_`. `may_wait`: whether the functions may be async."""
+        if (known := self._commander.rights) is not None:
+            raise TypeError(f"as_(): this inbox is that of {known.person.name!r}: use the inbox of the store")
+        _check_via(via)
+        rights = Rights.of(person, may, sees, may_wait=may_wait)
+        # It has the methods that an inbox uses.
+        store = self._store if rights.sees is None else cast("Store", SeenStore(self._store, rights.sees))
+        mine = copy(self)
+        vars(mine).update(_store=store, _commander=Commander(store, self._clock, via, rights))
+        return mine
 
     def pending(  # noqa: PLR0913 - filters
         self,
@@ -113,15 +141,31 @@ class Inbox:
 
         """
         check_integer("limit", limit, least=1)
-        for name, value, allowed in (("why", why, (None, *Why)), ("sort", sort, ("deadline", "age"))):
-            if value not in allowed:
-                raise ValueError(f"{name}: expected one of {', '.join(filter(None, allowed))}, got {value!r}")
-        for name, value in (("tool", tool), ("text", text)):
-            check_kind(name, value, str | None)
+        wanted = CallFilter.of(tool=tool, why=why, text=text, sort=sort)
         # In a loop that a worker cannot drive, calls can still be decided.
-        loops = self._store.list(("needs_decision", "failed"), metadata=metadata, limit=_ALL)
-        wanted = CallFilter(tool, why, text)
+        loops = self._store.list(("needs_decision", "failed"), metadata=metadata, limit=NO_LIMIT)
         return InboxPage(loops, self._clock(), wanted, sort=sort, limit=limit, cursor=cursor)
+
+    def counts(self, metadata: Mapping[str, str] | None = None) -> InboxCounts:
+        """Return how many loops have each status, and how many calls wait, without those that have expired.
+
+        Args:
+            metadata: count only loops whose metadata has all these entries.
+
+        Raises:
+            StoreError: the store failed.
+
+        """
+        return InboxCounts.of(*counted(self._store, self._clock(), check_metadata(metadata)))
+
+    def statistics(self, since: date | None = None, metadata: Mapping[str, str] | None = None) -> Statistics:
+        """Return what became of calls, how long people took, and what loops cost.
+
+        `since`: count from this day on, in UTC. `metadata`: count only loops whose metadata has all these entries. It
+        reads no journal, if the store has `tallies`.
+        """
+        check_kind("since", since, date | None)
+        return add_up(tallied(self._store, check_metadata(metadata)), since)
 
     def show(self, loop_id: str) -> ShownLoop:
         """Return a loop as JSON: the conversation so far, whole inputs, usage, and what is left of the limits.
@@ -132,19 +176,7 @@ class Inbox:
             LoopNotFound: the loop does not exist.
 
         """
-        row = safely(loop_id, partial(self._store.head, loop_id))
-        state, _ = load_state(self._store, loop_id, row.rev)  # a driver may have continued since the head was read
-        messages = [decode(text) for text in all_messages(state.root)]
-        is_driven, progress = read_progress(self._store, row)
-        return {
-            **view_of(state, key=self._store.secret, running=progress.running, is_driven=is_driven),
-            "status": row.status,
-            "messages": hide_in_messages(messages, state.root.setup, self._store.secret),
-            "metadata": dict(row.metadata),
-            "created": datetime.fromtimestamp(row.created, UTC).isoformat(),
-            "schemas": dict(schemas_of(state)),
-            "shown": dict(shown_inputs(state)),
-        }
+        return shown_loop(self._store, loop_id)
 
     def wait(self, loop_id: str, until: Until = AT_REST, timeout: float | None = None) -> StoredLoop:
         """Wait until a loop has a status, and return its row.
@@ -213,16 +245,10 @@ class Inbox:
             AlreadyDecided: a call already has its result, unless the decision is the same.
             DecisionConflict: a call differs from the one shown, or another decision was made.
             IllegalCommand: a call does not wait or does not accept the decision, or an edited input is invalid.
+            NotAllowed: the person of this inbox may not do that.
 
         """
-        if not isinstance(decisions, Mapping):
-            raise TypeError(f"decide(): expected a mapping of calls to decisions, got {a_type(decisions)}")
-        for call in decisions:
-            if isinstance(call, InboxCall) and call.loop_id != loop_id:
-                raise UnknownCall(
-                    f"the call {call.id!r} belongs to loop {call.loop_id!r}, not to {loop_id!r}", call=call.id, known=()
-                )
-        pairs = [bound(call, decision) for call, decision in decisions.items()]
+        pairs = self._commander.bind(loop_id, decisions)
         return dict(zip(decisions, self._commander.decide(loop_id, pairs, each=each), strict=True))
 
     def stop(self, loop_id: str, reason: str | None = None, by: str | Person | None = None) -> None:
@@ -237,7 +263,7 @@ class Inbox:
         """
         if not isinstance(reason, str | None):
             raise TypeError(f"stop(): reason: expected a str or None, got {a_type(reason)}")
-        self._commander.stop(loop_id, reason, name_of(by))
+        self._commander.stop(loop_id, reason, by)
 
     def say(
         self, loop_id: str, messages: str | Sequence[JSON], by: str | Person | None = None, key: str | None = None
@@ -260,8 +286,11 @@ class Inbox:
             InvalidHistory: the API would refuse the messages there.
 
         """
-        texts, name, who = said_turn(messages, "say()"), said_id(key), name_of(by)
-        self._commander.say(loop_id, lambda state, commands: commands.say(state, texts, name, who), commands_too=True)
+        texts, name = said_turn(messages, "say()"), said_id(key)
+        who, refuse = self._commander.who(by), partial(self._commander.check, "say", loop_id)
+        self._commander.say(
+            loop_id, lambda state, commands: commands.say(state, texts, name, who), refuse=refuse, commands_too=True
+        )
         return name
 
     def withdraw(self, loop_id: str, said: str, by: str | Person | None = None) -> None:
@@ -272,8 +301,8 @@ class Inbox:
             IllegalCommand: it is in the conversation, was withdrawn before, or nothing with this id was said.
 
         """
-        who = name_of(by)
-        self._commander.say(loop_id, lambda state, commands: commands.withdraw(state, said, who))
+        who, refuse = self._commander.who(by), partial(self._commander.check, "say", loop_id)
+        self._commander.say(loop_id, lambda state, commands: commands.withdraw(state, said, who), refuse=refuse)
 
     def retry(self, loop_id: str, by: str | Person | None = None) -> None:
         """Make a failed loop runnable again at once. Its attempts are counted from zero.
@@ -285,7 +314,56 @@ class Inbox:
             IllegalCommand: the loop has not failed.
 
         """
-        self._commander.retry(loop_id, name_of(by))
+        self._commander.retry(loop_id, by)
+
+    def fork(
+        self,
+        loop_id: str,
+        new_id: str | None = None,
+        *,
+        at: int | str | None = None,
+        metadata: Mapping[str, str] | None = None,
+        by: str | Person | None = None,
+    ) -> str:
+        """Store an independent copy of a loop, and return its id. The loop itself is unchanged.
+
+        The copy waits: no worker continues it before a person has said something in it, or has decided its calls.
+
+        Args:
+            loop_id: the loop.
+            new_id: the id of the copy; a random one by default.
+            at: as for `ToolLoopHandle.fork`: an iteration, or the id of a message of a user in `show`.
+            metadata: None means that of the loop. A person needs the rights `fork` and, to change it, `metadata`.
+            by: who does it, for the record.
+
+        Raises:
+            LoopNotFound: the loop does not exist.
+            IllegalCommand: the loop has no such point.
+            NotAllowed: the person may not do that, or would not see the copy.
+            Conflict: a loop with the new id exists.
+
+        """
+        wanted = Fork.of(new_id, at, metadata, self._commander.who(by), self._commander.via)
+        self._commander.fork(loop_id, wanted)
+        return wanted.loop_id
+
+    def set_metadata(self, loop_id: str, /, by: str | Person | None = None, **changes: str | None) -> None:
+        """Change metadata of a loop, such as its title or owner: `set_metadata("rent", title="May", draft=None)`.
+
+        It is in the trail, with the values before and after.
+
+        Args:
+            loop_id: the loop.
+            by: who does it, for the record.
+            changes: the new values by key; None removes one. The other keys stay.
+
+        Raises:
+            LoopNotFound: the loop does not exist.
+            NotAllowed: the person may not do that, or would not see the loop any more.
+            TypeError, ValueError: it is not metadata, or more than 4 kB.
+
+        """
+        self._commander.set_metadata(loop_id, changes, by)
 
     def grants(self, loop_id: str) -> tuple[GivenGrant, ...]:
         """Return the standing grants of a loop and of the loops inside its calls.
@@ -294,7 +372,7 @@ class Inbox:
             LoopNotFound: the loop does not exist.
 
         """
-        return tuple(standing_grants(load_state(self._store, loop_id)[0], self._clock()))
+        return tuple(list_standing_grants(load_state(self._store, loop_id).state, self._clock()))
 
     def revoke(self, loop_id: str, grant: GivenGrant | str, by: str | Person | None = None) -> None:
         """Revoke a standing grant: it approves no further calls. Calls that have started continue.
@@ -309,8 +387,9 @@ class Inbox:
             IllegalCommand: the grant is unknown.
 
         """
-        name, who = grant.id if isinstance(grant, GivenGrant) else grant, name_of(by)
-        self._commander.say(loop_id, lambda state, commands: commands.revoke(state, name, who))
+        name, who = grant.id if isinstance(grant, GivenGrant) else grant, self._commander.who(by)
+        refuse = partial(self._commander.check, "grant", loop_id)
+        self._commander.say(loop_id, lambda state, commands: commands.revoke(state, name, who), refuse=refuse)
 
     def link(  # noqa: PLR0913 - what a link is bound to
         self,
@@ -336,40 +415,29 @@ class Inbox:
             ValueError: `allow` or `expires_in` is invalid, or `base_url` contains control characters.
             LoopNotFound: the loop does not exist.
             UnknownCall: the call does not exist, or does not wait.
-            IllegalCommand: the call counts only approvals with a name, and `person` is None.
+            IllegalCommand: `person` is None, but the call counts only approvals with a name, or this inbox is that of a
+                person with `may` or `sees`.
 
         """
-        check_seconds("expires_in", expires_in)
-        if base_url is not None and not base_url.isprintable():
-            raise ValueError(f"base_url: expected a URL without control characters, got {base_url!r}")
-        state, journal = load_state(self._store, loop_id)
-        until = self._clock() + expires_in
-        made = new_link(state, journal.entries[0].id, call, allow=allow, person=person, until=until)
-        token = made.to_token(self._key())
-        return token if base_url is None else f"{base_url.rstrip('/')}/link/{token}"
+        make = partial(self._links.make, loop_id, call, allow=allow, person=person)
+        return make(expires_in=expires_in, base_url=base_url)
+
+    def revoke_links(self, loop_id: str, call: str | Shown | None = None, by: str | Person | None = None) -> None:
+        """Revoke the links to a waiting call; None means all links of the loop. Later links are valid.
+
+        It raises `LoopNotFound`, and `UnknownCall` if the call does not wait.
+        """
+        self._links.revoke(loop_id, call, by)
 
     def linked(self, token: str) -> InboxCall:
         """Return the call of a link, without using the link. `takes` has the decisions that the link allows.
 
         Raises:
             BadLink, LinkExpired, LinkUsed: the link is not valid.
+            NotAllowed: it is for another person than this inbox.
 
         """
-        link = Link.of(token, self._key(), self._clock())
-        try:
-            state, journal = load_state(self._store, link.loop_id)
-            row = safely(link.loop_id, partial(self._store.head, link.loop_id))
-        except LoopNotFound as error:
-            raise gone_error(link) from error
-        if journal.entries[0].id != link.first_id:
-            raise gone_error(link)
-        try:
-            path = link.find_call(state).path
-        except LinkUsed as error:
-            raise self._commander.with_decision(link.loop_id, error) from None
-        pending = head_of(state, 0.0, is_handed_over=False, key=self._store.secret).pending
-        call = InboxCall.of(row, next(each for each in pending if each.path == path))
-        return evolve(call, takes=tuple(kind for kind in call.takes if kind in link.allow))
+        return self._links.show(token)
 
     def redeem(self, token: str, decision: Decision) -> Standing:
         """Decide a call with a link, and return what stands in it. After a refused decision, the link stays valid.
@@ -383,17 +451,17 @@ class Inbox:
             BadLink: the link is forged, or the call has changed since the link was made.
             LinkExpired: the link has expired.
             LinkUsed: the call is already decided. The error has the decision, its author and its time.
-            NotAllowed: the link is for another person.
+            NotAllowed: the link is for another person, or the person of this inbox may not do that.
             IllegalCommand: the link does not allow this decision, or the call does not accept it.
 
         """
-        link = Link.of(token, self._key(), self._clock())
-        try:
-            stands = self._commander.decide(link.loop_id, [(link.path, link.bind(decision))], link)
-        except LoopNotFound as error:
-            raise gone_error(link) from error
-        standing: Standing = stands[0]
-        return standing
+        return self._links.redeem(token, decision)
 
-    def _key(self) -> str:
-        return self._secret or self._store.secret()
+    @property
+    def _links(self) -> Links:
+        return Links(self._commander, self._secret)
+
+
+def _check_via(via: str) -> None:
+    if via not in VIAS and re.fullmatch(r"x-[\w.-]+", via) is None:
+        raise ValueError(f"via: expected one of {', '.join(VIAS)}, or x- and a name of yours, got {via!r}")

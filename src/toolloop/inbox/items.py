@@ -6,19 +6,19 @@ import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from hashlib import sha256
-from typing import Literal
+from typing import Literal, TypedDict
 
 from attrs import evolve, field, frozen
 
-from toolloop._interface.heads import UsageView
-from toolloop._interface.loop_view import LoopView
+from toolloop._interface.heads import CostView, UsageView
+from toolloop._interface.loop_view import MessageView, TreeView
 from toolloop._public import set_module
 from toolloop.inbox.hiding import ShownInput
 from toolloop.machine.rules.approving import describe_progress
 from toolloop.machine.values.demands import Demand
 from toolloop.machine.values.jsontext import JSON, encode
 from toolloop.stores.pending import PendingCall
-from toolloop.stores.protocol import StoredLoop
+from toolloop.stores.protocol import Left, StoredLoop
 from toolloop.tools.calls import RecordedDecision
 
 _ID_LENGTH = 32  # characters
@@ -27,24 +27,43 @@ _DEMAND = ("need", "of", "not_by", "fresh", "reason", "rule")
 
 
 @set_module("toolloop.inbox")
-class ShownLoop(LoopView):
+class LeftView(TypedDict):
+    """Why workers leave a loop to others: `why`, the tools that are `missing`, and `since` (ISO 8601)."""
+
+    why: str
+    missing: list[str]
+    since: str
+
+
+def left_view(left: Left | None) -> LeftView | None:
+    """Return why workers leave a loop to others, as JSON."""
+    if left is None:
+        return None
+    since = datetime.fromtimestamp(left.since, UTC).isoformat()
+    return {"why": left.why, "missing": [*left.missing], "since": since}
+
+
+@set_module("toolloop.inbox")
+class ShownLoop(TreeView):
     """A loop as JSON, for a page: a `LoopView` with additional fields from the store and the journal.
 
     Attributes:
-        messages: the conversation so far: the history, then messages that have not joined it yet.
-        metadata: the metadata that the loop was created with.
+        messages: the conversation.
+        metadata: the metadata of the loop.
         created: the time of creation, in ISO 8601.
         schemas: the JSON Schemas of the tools of waiting calls, by the path of the call joined with "/". A tool that
             only the API knows has none.
         shown: how inputs of waiting calls are shown, by the same paths; only of tools with `diff` or `secret`.
+        left_to_others: why workers leave the loop to others; None if one drives it, or none has looked at it.
 
     """
 
-    messages: list[JSON]
+    messages: list[MessageView]
     metadata: dict[str, str]
     created: str
     schemas: dict[str, JSON]
     shown: dict[str, ShownInput]
+    left_to_others: LeftView | None
 
 
 @set_module("toolloop.inbox")
@@ -63,7 +82,7 @@ class InboxCall:
         expires_at: the time at which the call expires, an aware UTC datetime; None if it never does.
         input: the input; shortened if its JSON has more than 4,000 characters.
         truncated: whether the input or the preview is shortened.
-        metadata: the metadata that the loop was created with.
+        metadata: the metadata of the loop.
         notification_id: identifies this wait of the call. It changes when the call waits for another reason.
         preview: the effects of the call, as described by the tool's `preview`, or None; at most 2,000 characters.
         demands: what the policies demand before the call starts; empty if one approval by any person is enough. They
@@ -82,8 +101,12 @@ class InboxCall:
             message to the outermost loop. It is None, too, if the message has no text, or was more than 1,000 messages
             ago.
         said: the beginning of the text of the reply with the call, likewise; None if the reply has no text.
-        usage: the tokens that the loop has used so far, including nested loops.
+        usage: the tokens that the loop has used so far, including nested loops. None in rows of versions that counted
+            cached tokens as `input_tokens`.
+        cost: what the loop has cost so far, likewise; None if no prices were set.
         secret: the parameters whose values are hidden in `input`.
+        left: why workers leave its loop to others; None if one drives it, or none has looked at it.
+        reminder: in a notification: 0 for the first one, then the number of the reminder. `notification_id` covers it.
 
     """
 
@@ -111,12 +134,16 @@ class InboxCall:
     asked: str | None = field(default=None, eq=False)
     said: str | None = field(default=None, eq=False)
     usage: UsageView | None = field(default=None, eq=False)
+    cost: CostView | None = field(default=None, eq=False)
     secret: tuple[str, ...] = field(default=(), eq=False)
+    left: Left | None = field(default=None, eq=False)
+    reminder: int = field(default=0, eq=False)
 
     @classmethod
-    def of(cls, loop: StoredLoop, call: PendingCall) -> InboxCall:
-        """Return the item for a call of a loop."""
+    def of(cls, loop: StoredLoop, call: PendingCall, reminder: int = 0) -> InboxCall:
+        """Return the item for a call of a loop. `reminder`: that of the notification."""
         demanded: Sequence[Mapping[str, JSON]] = call.named.get("demands", ())
+        usage: UsageView | None = call.named.get("usage")
         demands, counts = tuple(map(_to_demand, demanded)), [each["missing"] for each in demanded]
         approved: Sequence[Mapping[str, JSON]] = call.named.get("approvals", ())
         names = [each["by"] for each in approved if each["counts"]]
@@ -134,7 +161,7 @@ class InboxCall:
             input=shown,
             truncated=call.truncated,
             metadata=loop.metadata,
-            notification_id=notification_id(loop, call),
+            notification_id=notification_id(loop, call, reminder),
             preview=call.preview,
             demands=demands,
             approvals=tuple(map(_to_approval, approved)),
@@ -146,8 +173,11 @@ class InboxCall:
             since=None if since is None else datetime.fromtimestamp(since, UTC),
             asked=call.named.get("asked"),
             said=call.named.get("said"),
-            usage=call.named.get("usage"),
+            usage=usage if usage is not None and "total_input_tokens" in usage else None,
+            cost=call.named.get("cost"),
             secret=tuple(call.named.get("secret", ())),
+            left=loop.left,
+            reminder=reminder,
         )
 
     @property
@@ -161,13 +191,24 @@ class InboxCall:
         return self.names[-1]
 
 
-def notification_id(loop: StoredLoop, call: PendingCall) -> str:
-    """Return the id of this wait of a call."""
+def notification_id(loop: StoredLoop, call: PendingCall, reminder: int = 0) -> str:
+    """Return the id of this wait of a call, or of a reminder of it."""
     # The digest includes the number of starts. A loop that was created again may have the same calls.
     parts = f"{loop.created} {call.why} {call.digest}"
     if demands := call.named.get("demands"):  # a stricter rule asks again; an approval does not
         parts += json.dumps([[each[name] for name in _DEMAND] for each in demands])
+    parts += f" reminder {reminder}" if reminder else ""
     return sha256(parts.encode()).hexdigest()[:_ID_LENGTH]
+
+
+def reminders_of(call: PendingCall, default: Sequence[float] = ()) -> list[float]:
+    """Return when to remind of a call, in seconds since the epoch, in order. None is due at its deadline or later.
+
+    `default`: after how many seconds, if no rule says so.
+    """
+    since, after = call.named.get("since"), call.named.get("remind_after") or default
+    times: list[float] = [] if since is None else sorted(since + seconds for seconds in after)
+    return [at for at in times if call.expires_at is None or at < call.expires_at]
 
 
 def _to_demand(fields: Mapping[str, JSON]) -> Demand:
@@ -214,13 +255,15 @@ def gist_of(fields: Mapping[str, JSON]) -> str:
 @set_module("toolloop.inbox")
 @frozen
 class TrailEntry:
-    """A command of a person, a decision of a person or a policy, or a call that expired without one.
+    """A command of a person, a decision of a person or a policy, a use of a grant, or a call that expired.
 
     Attributes:
-        kind: `approve`, `deny`, `answer`, `rerun`, `expired`, `stop`, `say`, `withdraw`, `retry`, `revoke`, `extend` or
-            `continue`.
+        kind: `approve`, `deny`, `answer`, `rerun`, `grant` (a grant let the call run), `expired`, `stop`, `say`,
+            `withdraw`, `retry`, `revoke` (of a grant), `unlink` (links were revoked), `fork` (the loop began as a copy
+            of the one in `content`), `metadata`, `extend`, `continue`, `restored` (the store was restored from a
+            backup) or `uncertain` (the restored journal does not have the start of this call).
         at: the time, an aware UTC datetime.
-        by: the name of the person, if known.
+        by: the name of the person, if known; for `grant`, of the person who gave it.
         reason: the reason, if given.
         path: the path of the decided call; empty for commands.
         name: the name of its tool.
@@ -229,12 +272,16 @@ class TrailEntry:
         by_policy: whether a policy decided.
         via: where a person did it, such as `handle` or `inbox`; None if it was not recorded.
         groups: the groups of the person at that time.
-        digest: the digest of the call that the decision was bound to, if it was.
+        digest: the digest of the call as it was shown: of the input that would have run then. None for commands.
         rule: the rule of the policy that decided, if it has a name.
         rule_digest: the digest of the file with the rule.
+        demands: what the policies demanded of the call when a person decided it, or when it expired.
         missing: how many approvals the call still needed after this one.
         outcome: how the call got its result after this decision, such as `returned`, `failed` or `denied`; None if it
             has none yet, or another decision came after this one.
+        remember: the grant that was given with an approval: `tool`, `match` (None: exactly the input that was
+            approved), `uses` and `expires_at` (ISO 8601); else None.
+        grant: the id of the grant that was given, used or revoked.
 
     """
 
@@ -254,3 +301,6 @@ class TrailEntry:
     rule_digest: str | None = None
     missing: int = 0
     outcome: str | None = None
+    demands: tuple[Demand, ...] = ()
+    remember: JSON = None
+    grant: str | None = None

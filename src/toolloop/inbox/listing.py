@@ -7,13 +7,16 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import inf
 from operator import itemgetter
-from typing import Literal, overload
+from typing import Literal, get_args, overload
 
 from attrs import frozen
 
 from toolloop._public import set_module
 from toolloop.inbox.items import InboxCall
+from toolloop.machine.queries import LoopStatus
+from toolloop.machine.values.calls import Why
 from toolloop.machine.values.jsontext import JSON, encode
+from toolloop.stores.arguments import check_kind
 from toolloop.stores.pending import PendingCall
 from toolloop.stores.protocol import StoredLoop
 
@@ -27,6 +30,21 @@ class CallFilter:
     tool: str | None
     why: str | None
     text: str | None
+
+    @classmethod
+    def of(cls, *, tool: str | None, why: str | None, text: str | None, sort: str) -> CallFilter:
+        """Check the arguments.
+
+        Raises:
+            TypeError, ValueError: one of them is not a text, or not one of its values.
+
+        """
+        for name, value, allowed in (("why", why, (None, *Why)), ("sort", sort, ("deadline", "age"))):
+            if value not in allowed:
+                raise ValueError(f"{name}: expected one of {', '.join(filter(None, allowed))}, got {value!r}")
+        for name, value in (("tool", tool), ("text", text)):
+            check_kind(name, value, str | None)
+        return cls(tool, why, text)
 
     def matches(self, loop: StoredLoop, call: PendingCall) -> bool:
         """Return whether a call matches."""
@@ -50,6 +68,27 @@ def _texts(loop: StoredLoop, call: PendingCall) -> Iterator[str]:
                 yield text
             case other:
                 yield encode(other)
+
+
+@set_module("toolloop.inbox")
+@frozen
+class InboxCounts:
+    """How much there is to do.
+
+    Attributes:
+        loops: how many loops have each status, also if there are none: `needs_decision`, `needs_command`, `runnable`,
+            `running`, `stopping`, `failed` and `ended`.
+        waiting: how many calls wait for a decision, without those that have expired.
+
+    """
+
+    loops: Mapping[str, int]
+    waiting: int
+
+    @classmethod
+    def of(cls, loops: Mapping[str, int], waiting: int) -> InboxCounts:
+        """Add the statuses that no loop has."""
+        return cls({**dict.fromkeys(get_args(LoopStatus), 0), **loops}, waiting)
 
 
 @set_module("toolloop.inbox")

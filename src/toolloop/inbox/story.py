@@ -9,22 +9,21 @@ from typing import Any
 from attrs import define, field
 
 from toolloop._interface.calls import RunningCall
-from toolloop.inbox.hiding import hide_in_messages
 from toolloop.inbox.items import TrailEntry
 from toolloop.inbox.trail import command_of
 from toolloop.inbox.transcript import Part, parts_of
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.loop import Finished, Loop, Round, Stopping, round_of
 from toolloop.machine.record.state import Path, State
-from toolloop.machine.rules.calls import ended, replace_calls, settle_open
-from toolloop.machine.rules.thinking import all_messages
-from toolloop.machine.tree import fold, step
+from toolloop.machine.rules.calls import end_run, settle_open
+from toolloop.machine.rules.joining import join_rest
+from toolloop.machine.rules.thinking import list_messages
 from toolloop.machine.values.calls import Call, DecisionRecord, Outcome, Status
 from toolloop.machine.values.jsontext import JSON, decode
-from toolloop.stores.codec import decode_event
+from toolloop.stores.codec import replay
 from toolloop.stores.protocol import Entry
 from toolloop.terminations import StopCondition
-from toolloop.tools.secrets import SecretKey, hide_secrets, no_key
+from toolloop.tools.secrets import SecretKey, hide_in_messages, hide_secrets, no_key
 
 
 @define
@@ -120,13 +119,12 @@ class Story:
 
 def read_story(entries: Iterable[Entry], key: SecretKey = no_key) -> Story:
     """Read the journal of a loop. `key`: see `hide_secrets`."""
-    first, *rest = entries
-    story = Story(fold([decode_event(first)]), key)
-    messages = hide_in_messages(map(decode, all_messages(story.state.root)), story.state.root.setup, key)
+    events = replay(entries)
+    story = Story(next(events)[1], key)
+    messages = hide_in_messages(map(decode, list_messages(join_rest(story.state.root))), story.state.root.setup, key)
     _add_texts(story, (), messages, story.state.root.now)
-    for entry in rest:
-        event = decode_event(entry)
-        before, story.state = story.state, step(story.state, event)
+    for event, state in events:
+        before, story.state = story.state, state
         _add_event(story, before, event)
         _add_changes(story, before, event)
     return story
@@ -198,6 +196,9 @@ def _add_changes(story: Story, before: State, event: ev.Event) -> None:
             if (call := story.calls.get((*path, new.id))) is None:
                 continue
             call.expires_at = new.expires_at
+            decision = new.decision
+            if decision is not None and decision.grant and all(each is not decision for each, _ in call.decisions):
+                call.decisions.append((decision, at))
             if new.status is Status.WAITING and call.since is None:
                 call.since = at
             if new.status is Status.WAITING and new.why == "uncertain":
@@ -215,7 +216,7 @@ def _round_after(before: Loop | None, after: Loop | None, event: ev.Event) -> Ro
         return round_
     last = before.round
     if isinstance(event, ev.Ended) and event.result is not None and event.path == before.setup.path:
-        last = replace_calls(last, [ended(call, event.result, before.setup) for call in _named(last, event.call_id)])
+        last = last.replace([end_run(call, event.result, before.setup) for call in _named(last, event.call_id)])
     return settle_open(last, before.setup.texts)
 
 

@@ -4,67 +4,92 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
+from itertools import pairwise
 from typing import Any
 
 from attrs import evolve
 
-from toolloop.errors import AlreadyDecided
 from toolloop.inbox.items import TrailEntry
 from toolloop.machine.record import journal_events as ev
-from toolloop.machine.record.loop import Failed, round_of
+from toolloop.machine.record.call_changes import Change, call_changes, has_expired, is_granted, round_at
+from toolloop.machine.record.loop import Failed
 from toolloop.machine.record.state import Path, State
-from toolloop.machine.rules.approving import demands_of, missing
-from toolloop.machine.tree import fold, step
-from toolloop.machine.values.calls import Call, DecisionRecord, Outcome, Status
+from toolloop.machine.rules.approving import count_missing, demands_of
+from toolloop.machine.rules.calls import digest_of
+from toolloop.machine.rules.grants import grant_id_of
+from toolloop.machine.values.calls import Call, DecisionRecord, GrantSpec, Outcome, Status
 from toolloop.machine.values.jsontext import JSON, decode
-from toolloop.stores.codec import decode_event
+from toolloop.stores.codec import replay
 from toolloop.stores.protocol import Entry
 from toolloop.tools.secrets import SecretKey, hide_secrets, no_key
 
+_LOST = "it was started before the store was restored from a backup, and its end is unknown"
+
 
 def read_trail(entries: Iterable[Entry], key: SecretKey = no_key) -> tuple[TrailEntry, ...]:
-    """Return the commands of people, the decisions of people and policies, and the expiries, in order.
+    """Return the commands of people, the decisions of people, policies and grants, and the expiries, in order.
 
     `key`: see `hide_secrets`.
     """
-    state: State | None = None
     trail: list[TrailEntry] = []
     decided: dict[Path, int] = {}  # where the last decision on each call is
-    for entry in entries:
-        event = decode_event(entry)
-        before, state = state, fold([event]) if state is None else step(state, event)
-        if before is None:
-            continue
-        settled = list(_settled(before, state))
-        trail += [_expired(before, path, call, key) for path, call in settled if _has_expired(call)]
-        for said in _said(before, state, event, key):
-            decided[said.path] = len(trail)
+    steps = list(replay(entries))
+    trail += _forked(*steps[0])
+    for (_, before), (event, state) in pairwise(steps):
+        changes = list(call_changes(before, event, state))
+        trail += [
+            _expired(before, path, was, key)
+            for path, was, call in changes
+            if was is not None and has_expired(was, call, state.root.now)
+        ]
+        for said in (*_said(before, state, event, key), *_granted(state, changes, key)):
+            if said.kind != "uncertain":
+                decided[said.path] = len(trail)
             trail.append(said)
-        for path, call in settled:
-            if path in decided and call.result is not None and not _has_expired(call):
-                trail[decided[path]] = evolve(trail[decided[path]], outcome=str(call.result.outcome))
+        for path, was, call in changes:
+            if path in decided and (outcome := _new_outcome(was, call)) not in (None, Outcome.EXPIRED):
+                trail[decided[path]] = evolve(trail[decided[path]], outcome=str(outcome))
     return tuple(trail)
 
 
-def _settled(before: State, after: State) -> Iterator[tuple[Path, Call]]:
-    """Yield the calls that got their result, by path."""
-    for path, loop in after.loops.items():
-        old = before.loops.get(path)
-        if old is None or old is loop or old.round is None or loop.round is None:
-            continue
-        for was, call in loop.round.calls.changes(old.round.calls):
-            if was.result is None and call.result is not None:
-                yield (*path, call.id), call
+def _new_outcome(was: Call | None, call: Call | None) -> Outcome | None:
+    """Return the outcome of a call that got its result between these two."""
+    if was is None or was.result is not None or call is None or call.result is None:
+        return None
+    return call.result.outcome
 
 
-def _has_expired(call: Call) -> bool:
-    return call.result is not None and call.result.outcome is Outcome.EXPIRED
+def _forked(event: ev.Event, state: State) -> Iterator[TrailEntry]:
+    if isinstance(event, ev.Adopted) and event.forked_from is not None:
+        content = {"forked_from": event.forked_from, "at": event.message or event.iteration or None}
+        yield TrailEntry("fork", datetime.fromtimestamp(state.root.now, UTC), event.by, content=content, via=event.via)
 
 
 def _expired(state: State, path: Path, call: Call, key: SecretKey) -> TrailEntry:
     at = datetime.fromtimestamp(state.root.now if call.expires_at is None else call.expires_at, UTC)
+    return TrailEntry("expired", at, outcome="expired", **_of_call(state, path, call, key), demands=call.demands)
+
+
+def _granted(state: State, changes: Iterable[Change], key: SecretKey) -> Iterator[TrailEntry]:
+    """Yield the calls that a grant lets run, with the person who gave it."""
+    at = datetime.fromtimestamp(state.root.now, UTC)
+    for path, was, call in changes:
+        if call is not None and call.decision is not None and is_granted(was, call):
+            given, grant = call.decision, "/".join((*path[:-1], call.decision.grant or ""))
+            more: dict[str, Any] = {"groups": given.groups, "grant": grant, "demands": call.demands}
+            yield TrailEntry("grant", at, given.by, given.reason, **_of_call(state, path, call, key), **more)
+
+
+def _of_call(state: State, path: Path, call: Call, key: SecretKey) -> dict[str, Any]:
+    """Return what an entry says of a call."""
     given = _shown(state, path, call, decode(call.input), key)
-    return TrailEntry("expired", at, path=path, name=call.name, input=given, outcome="expired")
+    return {"path": path, "name": call.name, "input": given, "digest": _digest_of(state, path, call)}
+
+
+def _digest_of(state: State, path: Path, call: Call) -> str | None:
+    """Return the digest of a call, as it was shown."""
+    round_ = round_at(state, path[:-1])
+    return None if round_ is None else digest_of(state.loops[path[:-1]].setup, round_.iteration, call)
 
 
 def _shown(state: State, path: Path, call: Call, given: JSON, key: SecretKey) -> JSON:
@@ -90,16 +115,29 @@ def _said(before: State, after: State, event: ev.Event, key: SecretKey) -> Itera
             yield from command_of(before, event, at)
 
 
-def command_of(before: State, event: ev.Event, at: datetime) -> Iterator[TrailEntry]:
+def command_of(  # noqa: C901 - a case for each kind of command
+    before: State, event: ev.Event, at: datetime
+) -> Iterator[TrailEntry]:
     """Yield the command that an event records, if it does."""
     match event:
         case ev.Stopped():
             yield TrailEntry("stop", at, event.by, event.reason, via=event.via)
         case ev.GrantRevoked():
-            yield TrailEntry("revoke", at, event.by, content=event.grant_id, via=event.via)
+            yield TrailEntry("revoke", at, event.by, grant="/".join((*event.path, event.grant_id)), via=event.via)
+        case ev.LinksRevoked():
+            path = () if event.call is None else tuple(event.call.split("/"))
+            yield TrailEntry("unlink", at, event.by, path=path, name=_name_of(before, path), via=event.via)
+        case ev.MetadataChanged():
+            changed = {key: {"before": was, "after": now} for key, was, now in event.changes}
+            yield TrailEntry("metadata", at, event.by, content=changed, via=event.via)
         case ev.Withdrawn():
             taken = next((each.messages for each in before.root.kept if each.id == event.id), ())
             yield TrailEntry("withdraw", at, event.by, content=[decode(text) for text in taken], via=event.via)
+        case ev.Restored():
+            yield TrailEntry("restored", at, event.by, via=event.via)
+            for name, *_ in event.runs:
+                path = tuple(name.split("/"))
+                yield TrailEntry("uncertain", at, None, _LOST, path, name=_name_of(before, path))
         case ev.Continued() | ev.FollowedUp() | ev.Said() if event.messages:
             yield TrailEntry("say", at, event.by, content=[decode(text) for text in event.messages], via=event.via)
         case ev.Continued() if isinstance(before.root.phase, Failed):
@@ -111,37 +149,39 @@ def command_of(before: State, event: ev.Event, at: datetime) -> Iterator[TrailEn
 
 
 def _missing(call: Call) -> int:
-    return sum(missing(demands_of(call), call.approvals))
+    return sum(count_missing(demands_of(call), call.approvals))
 
 
 def _decision(
     state: State, path: Path, record: DecisionRecord, at: datetime, key: SecretKey, **parts: Any
 ) -> TrailEntry:
     call = _call_at(state, path)
-    more: dict[str, Any] = {}
+    more: dict[str, Any] = {"path": path}
     content = None if record.content is None else decode(record.content)
     if call is not None:
-        more = {"name": call.name, "input": _shown(state, path, call, decode(call.input), key)}
+        more = _of_call(state, path, call, key) | {"demands": () if record.via is None else call.demands}
         content = _shown(state, path, call, content, key) if record.kind == "approve" and content else content
-    more |= {name: getattr(record, name) for name in ("via", "groups", "digest", "rule", "rule_digest")} | parts
-    return TrailEntry(record.kind, at, record.by, record.reason, path, content=content, **more)
+        if record.remember is not None:
+            more |= _remembered(state, path, call, record.remember, key)
+    if record.digest is not None:
+        more["digest"] = record.digest
+    more |= {name: getattr(record, name) for name in ("via", "groups", "rule", "rule_digest")} | parts
+    return TrailEntry(record.kind, at, record.by, record.reason, content=content, **more)
+
+
+def _remembered(state: State, path: Path, call: Call, spec: GrantSpec, key: SecretKey) -> dict[str, Any]:
+    """Return the grant that was given with an approval, and its id."""
+    match = None if spec.match is None else _shown(state, path, call, decode(spec.match), key)
+    until = None if spec.expires_at is None else datetime.fromtimestamp(spec.expires_at, UTC).isoformat()
+    remember = {"tool": spec.tool or call.name, "match": match, "uses": spec.uses, "expires_at": until}
+    grant_id = grant_id_of(state.loops[path[:-1]].iterations, call)
+    return {"remember": remember, "grant": "/".join((*path[:-1], grant_id))}
+
+
+def _name_of(state: State, path: Path) -> str | None:
+    call = _call_at(state, path) if path else None
+    return None if call is None else call.name
 
 
 def _call_at(state: State, path: Path) -> Call | None:
-    loop = state.at(path[:-1])
-    round_ = None if loop is None else round_of(loop)
-    return None if round_ is None else round_.find(path[-1])
-
-
-def with_decision(error: AlreadyDecided, trail: Iterable[TrailEntry]) -> AlreadyDecided:
-    """Return an error about a decided call with the last decision on it, if the trail has one."""
-    last = next((entry for entry in reversed([*trail]) if entry.path and "/".join(entry.path) == error.call), None)
-    if last is None:
-        return error
-    when = last.at.isoformat(timespec="seconds")
-    if last.kind == "expired":
-        text = f"the call {error.call!r} expired at {when} without a decision, and did not run"
-        return type(error)(text, call=error.call, decision=None, by=None, at=None)
-    by = "" if last.by is None else f" by {last.by}"
-    text = f"the call {error.call!r} is already decided ({last.kind}{by} at {when})"
-    return type(error)(text, call=error.call, decision=last.kind, by=last.by, at=last.at)
+    return state.find_call(path)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from toolloop.machine.values.calls import text_of_content
 from toolloop.machine.values.jsontext import JSON
@@ -24,6 +24,7 @@ class Part:
         id: the id of the call.
         input: the input of a call.
         is_error: whether a result is an error.
+        message: the id of its message, if known.
 
     """
 
@@ -34,6 +35,7 @@ class Part:
     id: str = ""
     input: Mapping[str, JSON] | None = None
     is_error: bool = False
+    message: str = ""
 
 
 def parts_of(messages: Iterable[Mapping[str, Any]]) -> Iterator[Part]:
@@ -42,7 +44,7 @@ def parts_of(messages: Iterable[Mapping[str, Any]]) -> Iterator[Part]:
     for message in messages:
         role, content = message["role"], message["content"]
         for block in [{"type": "text", "text": content}] if isinstance(content, str) else content:
-            yield _part(role, block, names)
+            yield evolve(_part(role, block, names), message=message.get("id", ""))
 
 
 def _part(role: str, block: Mapping[str, Any], names: dict[str, str]) -> Part:
@@ -58,11 +60,6 @@ def _part(role: str, block: Mapping[str, Any], names: dict[str, str]) -> Part:
             text = visible(text_of_content(block.get("content", "")))
             return Part(role, "result", text, names.get(id_, ""), id_, is_error=bool(block.get("is_error")))
     return Part(role, "other", readable(block), block["type"])
-
-
-def fields_of(given: Mapping[str, JSON]) -> list[tuple[str, str]]:
-    """Return the fields of an input as texts: strings unchanged, other values as JSON."""
-    return [(visible(name), readable(value)) for name, value in given.items()]
 
 
 def readable(value: JSON) -> str:

@@ -41,10 +41,13 @@ from toolloop.machine.record.journal_events import (
     HistoryEdited as HistoryEdited,
     HistoryTaken as HistoryTaken,
     Judged as Judged,
+    LinksRevoked as LinksRevoked,
+    MetadataChanged as MetadataChanged,
     Opened as Opened,
     Replied as Replied,
     Requested as Requested,
     RequestFailed as RequestFailed,
+    Restored as Restored,
     Said as Said,
     Started as Started,
     Stopped as Stopped,
@@ -64,7 +67,6 @@ from toolloop.machine.record.loop import (
     Ready as Ready,
     Repetition as Repetition,
     Requesting as Requesting,
-    ResumePoint as ResumePoint,
     Round as Round,
     RoundCalls as RoundCalls,
     Running as Running,
@@ -78,6 +80,7 @@ from toolloop.machine.record.loop import (
 )
 from toolloop.machine.record.replies import ParsedReply as ParsedReply, read_reply as read_reply
 from toolloop.machine.record.state import Path as Path, State as State
+from toolloop.machine.rules.joining import join_rest as join_rest
 from toolloop.machine.tree import begin as begin, fold as fold, fork as fork, step as step
 from toolloop.machine.tree_effects import outstanding as outstanding
 from toolloop.machine.values.calls import (

@@ -48,45 +48,52 @@ from toolloop.machine.record.loop import (
     Ready,
     Repetition,
     Requesting,
-    Round,
     Running,
     Stopping,
     TooDeep,
     Waiting,
-    round_of,
+    find_round_calls,
+    replace_calls,
 )
-from toolloop.machine.refusals import commands_in, not_allowed, not_possible, undecided_calls
+from toolloop.machine.refusals import list_commands, not_allowed, not_possible, undecided_calls
 from toolloop.machine.rules import history_edits as edits, limits
 from toolloop.machine.rules.approving import is_open
 from toolloop.machine.rules.calls import (
+    ask_again,
     ask_for_again,
     barrier_is_open,
-    cleared,
-    ended,
-    ends,
-    is_settled,
-    replace_calls,
-    startable,
-    to_judge,
-    woken,
+    clear,
+    end_run,
+    interrupt,
+    is_to_judge,
+    list_startable,
+    may_end,
 )
 from toolloop.machine.rules.deciding import decide
-from toolloop.machine.rules.given_history import with_history
-from toolloop.machine.rules.grants import ask_where_gone, ask_where_gone_meanwhile, remember, without_grant
-from toolloop.machine.rules.joining import close_round, end, last_user_turn
+from toolloop.machine.rules.given_history import replace_history
+from toolloop.machine.rules.grants import ask_where_gone, ask_where_gone_meanwhile, drop_grant, remember
+from toolloop.machine.rules.joining import close_round, end, find_last_user_turn, join_rest
 from toolloop.machine.rules.judging import judge, refuse_strangers
 from toolloop.machine.rules.repetition import warn
-from toolloop.machine.rules.replying import action_in, conclude, detected, fail, stopped, stops_at, take_reply
-from toolloop.machine.rules.saying import keep, kept_texts, queue, withdraw
-from toolloop.machine.rules.thinking import mark_stale, same_prefix
-from toolloop.machine.rules.turns import proceed, spend, with_previews, with_round
+from toolloop.machine.rules.replying import (
+    conclude,
+    detect_repetition,
+    fail,
+    is_stopped_by,
+    lose_request,
+    read_action,
+    stop_loop,
+    take_reply,
+)
+from toolloop.machine.rules.saying import keep, list_kept_texts, queue, withdraw
+from toolloop.machine.rules.thinking import has_same_prefix, mark_stale
+from toolloop.machine.rules.turns import ask_all_again, lose_runs, proceed, set_previews, spend
 from toolloop.machine.values.calls import Status
 from toolloop.machine.values.chain import Chain
 from toolloop.machine.values.setup import Setup
-from toolloop.machine.values.stop_reasons import RUN
+from toolloop.machine.values.stop_reasons import END, RUN
 from toolloop.terminations import LIMITS, StopCondition
 
-_NO_ROUND = Round(0, None)
 _ALL_MAY_RUN = ev.Judged()
 
 # --- requests -------------------------------------------------------------------------------------------------------
@@ -94,11 +101,12 @@ _ALL_MAY_RUN = ev.Judged()
 
 def send(loop: Loop, event: ev.Requested) -> Loop:
     """Start a request, unless a limit forbids it."""
-    if limits.too_deep(loop) or limits.before_request(loop):
+    if limits.is_too_deep(loop) or limits.find_request_limit(loop):
         raise not_possible(loop, event, "a limit forbids the request")
     # Messages may have been dropped when they joined the history. The next position is that of the new reply.
     stale = min(loop.stale_thinking, len(loop.messages) + len(loop.unjoined))
-    return loop._replace(phase=Requesting(), stale_thinking=stale)
+    phase = Requesting(is_priced=event.is_priced)
+    return loop._replace(phase=phase, stale_thinking=stale, requests=loop.requests + 1)
 
 
 # --- judging and running ---------------------------------------------------------------------------------------------
@@ -107,26 +115,25 @@ def send(loop: Loop, event: ev.Requested) -> Loop:
 def take_judgement(loop: Loop, event: ev.Judged) -> Loop:
     """Take the results of the policies. A call without a result may run."""
     if event.stop:
-        return stopped(loop, event.reason)
-    if action_in(loop) is not RUN:
-        return conclude(loop)
-    if (found := detected(loop)) is not None:
-        if stops_at(loop, found):
+        return stop_loop(loop, event.reason)
+    if read_action(loop) is not RUN:
+        return conclude(loop, event.problems)
+    if (found := detect_repetition(loop)) is not None:
+        if is_stopped_by(loop, found):
             return end(loop, found)
         loop = warn(loop, found)
-    results, round_ = dict(event.results), loop.round or _NO_ROUND
-    if results:
-        refuse_strangers(round_, results)
-    asked, judged = len(round_.having(Status.WAITING)), []
-    for call in filter(to_judge, round_.calls):
+    if results := dict(event.results):
+        refuse_strangers(loop.calls, results)
+    asked, judged = len(loop.calls.having(Status.WAITING)), []
+    for call in filter(is_to_judge, loop.calls):
         loop, after = judge(loop, call, results.get(call.id))
         judged.append(after)
-    round_ = replace_calls(round_, judged)
-    waits = len(round_.having(Status.WAITING))
+    loop = proceed(replace_calls(loop, judged))
+    waits = len(loop.calls.having(Status.WAITING))
     # An edit or a grant can satisfy a policy that asks. Then no new call waits, and the other calls continue.
-    if 0 < waits <= asked and (startable(loop.setup, round_) or round_.having(Status.RUNNING)):
-        waits = 0
-    return loop._replace(round=round_, phase=Waiting("decision_required") if waits else Running())
+    if waits == 0 or (waits <= asked and (list_startable(loop) or loop.calls.having(Status.RUNNING))):
+        return loop
+    return loop._replace(phase=Waiting("decision_required", loop.round))
 
 
 def start(loop: Loop, event: ev.Started) -> Loop:
@@ -134,12 +141,11 @@ def start(loop: Loop, event: ev.Started) -> Loop:
     before = loop
     if isinstance(loop.phase, Judging):
         loop = take_judgement(loop, _ALL_MAY_RUN)
-    round_ = loop.round or _NO_ROUND
-    call = round_.find(event.call_id)
-    if call is None or call.status is not Status.CLEARED or not barrier_is_open(loop.setup, round_) or is_open(call):
+    call = loop.calls.find(event.call_id)
+    if call is None or call.status is not Status.CLEARED or not barrier_is_open(loop) or is_open(call):
         raise not_possible(before, event, f"{event.call_id!r} is not a call that may start")
     started = call._replace(status=Status.RUNNING, attempts=call.attempts + 1)
-    return loop._replace(started=loop.started.append(call.id), round=replace_calls(round_, [started]))
+    return replace_calls(loop._replace(started=loop.started.append(call.id)), [started])
 
 
 def end_call(loop: Loop, event: ev.Ended) -> Loop:
@@ -148,32 +154,31 @@ def end_call(loop: Loop, event: ev.Ended) -> Loop:
     After a limit, running calls end in the round with which the loop resumes.
     """
     loop = spend(loop, event.spent, below=(event.call_id,))
-    round_ = round_of(loop) or _NO_ROUND
-    call = round_.find(event.call_id)
+    call = find_round_calls(loop).find(event.call_id)
     if event.iteration == event.attempt == 0:
         if call is None or call.status is not Status.RUNNING:
             raise not_possible(loop, event, f"{event.call_id!r} is not a running call")
-    elif call is None or event.iteration != round_.iteration or not ends(call, event.attempt, event.result):
+    elif call is None or event.iteration != loop.iterations or not may_end(call, event.attempt, event.result):
         return loop
-    round_ = replace_calls(round_, [ended(call, event.result, loop.setup)])
-    return with_round(loop, ask_where_gone_meanwhile(loop, round_) if event.result is None else round_)
+    loop = replace_calls(loop, [end_run(call, event.result, loop.setup)])
+    return ask_where_gone_meanwhile(loop) if event.result is None else loop
 
 
 def end_turn(loop: Loop, event: ev.TurnEnded) -> Loop:
     """End the turn: the round closes, calls wait for the caller, or a limit was reached."""
-    loop = with_previews(loop, event.previews)
-    round_ = loop.round
-    if round_ is not None and is_settled(round_):
-        return close_round(loop, round_)
+    loop = set_previews(loop, event.previews)
+    phase = loop.phase
+    if isinstance(phase, Running) and phase.round.is_settled():
+        return close_round(loop, phase.round)
     if outstanding(loop) != (EndTurn(),):
         raise not_possible(loop, event, "something can still be done, or is in progress")
-    if round_ is None:
-        reached = limits.before_request(loop)
-        return loop._replace(phase=TooDeep()) if limits.too_deep(loop) or reached is None else end(loop, reached)
-    unfinished = round_.having(Status.RUNNING) or startable(loop.setup, round_)
-    if unfinished and (reached := limits.out_of_time(loop) or limits.over_budget(loop, limits.BEFORE_TOOLS)):
+    if isinstance(phase, Ready):
+        reached = limits.find_request_limit(loop)
+        return loop._replace(phase=TooDeep()) if limits.is_too_deep(loop) or reached is None else end(loop, reached)
+    unfinished = loop.calls.having(Status.RUNNING) or list_startable(loop)
+    if unfinished and (reached := limits.find_time_limit(loop) or limits.find_budget_limit(loop, limits.BEFORE_TOOLS)):
         return end(loop, reached, waits=event.waits)
-    return loop._replace(phase=Waiting("decision_required"))
+    return loop._replace(phase=Waiting("decision_required", loop.round))
 
 
 # --- the caller ------------------------------------------------------------------------------------------------------
@@ -185,8 +190,8 @@ def decide_calls(loop: Loop, event: ev.Decided) -> Loop:
         raise not_allowed(loop, event, allowed(loop))
     # A decision is not older than its call, even if the clock was set back.
     decisions = [(call_id, evolve(decision, at=max(decision.at, loop.now))) for call_id, decision in event.decisions]
-    round_ = decide(loop.setup, loop.round, decisions)
-    return remember(loop, loop.round, round_)._replace(round=round_)
+    before = loop.calls
+    return remember(replace_calls(loop, decide(loop.setup, loop.round, decisions)), before)
 
 
 def continue_loop(loop: Loop, event: ev.Continued) -> Loop:
@@ -207,24 +212,23 @@ def clear_decided(loop: Loop) -> Loop:
         UndecidedCalls: calls wait for a decision, and the others may not run before it (`execution="barrier"`).
 
     """
-    if loop.round is None:
-        return loop
-    undecided = {call.id: call for call in loop.round.having(Status.WAITING)}
+    undecided = {call.id: call for call in loop.calls.having(Status.WAITING)}
     if undecided and loop.setup.execution == "barrier":
         raise undecided_calls(undecided)
-    return loop._replace(round=cleared(loop.round))
+    return clear(loop)
 
 
 def stop(loop: Loop, event: ev.Stopped) -> Loop:
     """Stop the loop. A request in progress, and calls that run, end first. The first reason counts."""
     if isinstance(loop.phase, Requesting):
-        loop = loop if loop.phase.stopping else loop._replace(phase=Requesting(stopping=True, reason=event.reason))
-        return fail(loop, ev.RequestFailed()) if event.is_abandoned else loop
+        asked = loop.phase if loop.phase.stopping else evolve(loop.phase, stopping=True, reason=event.reason)
+        loop = loop._replace(phase=asked)
+        return lose_request(loop) if event.is_abandoned else loop
     if isinstance(loop.phase, Stopping):
         if isinstance(loop.phase.termination, LIMITS):  # no new limit resumes what a person stopped
-            loop = loop._replace(phase=Stopping(StopCondition(event.reason)))
+            loop = loop._replace(phase=Stopping(StopCondition(event.reason), loop.phase.round))
         return loop if event.waits else end_stopped(loop)
-    return stopped(loop, event.reason, waits=event.waits)
+    return stop_loop(loop, event.reason, waits=event.waits)
 
 
 def end_stopped(loop: Loop) -> Loop:
@@ -237,11 +241,10 @@ def follow_up(loop: Loop, event: ev.FollowedUp) -> Loop:
 
     After a failure, the failed request is given up.
     """
-    if isinstance(loop.phase, Failed):
-        loop = stopped(loop, None)
-    kept = Chain(loop.messages[: last_user_turn(loop.messages)]) if event.replace_last else loop.messages
+    loop = stop_loop(loop, None) if isinstance(loop.phase, Failed) else join_rest(loop)
+    kept = Chain(loop.messages[: find_last_user_turn(loop.messages)]) if event.replace_last else loop.messages
     return loop._replace(
-        messages=kept.extend((*kept_texts(loop), *event.messages, *loop.queued)),
+        messages=kept.extend((*list_kept_texts(loop), *event.messages, *loop.queued)),
         stale_thinking=min(loop.stale_thinking, len(kept)),
         compacted=() if event.replace_last else loop.compacted,
         phase=Ready(),
@@ -251,6 +254,7 @@ def follow_up(loop: Loop, event: ev.FollowedUp) -> Loop:
         pauses=0,
         active=0.0,
         repetition=Repetition(),
+        misfit=False,
     )
 
 
@@ -269,24 +273,20 @@ def change(loop: Loop, event: ev.Changed) -> Loop:
     """
     params, set_limits = event.params or loop.setup.params, event.limits or loop.setup.limits
     loop = _set_up(loop, evolve(loop.setup, params=params, limits=set_limits))
-    phase = loop.phase
     if "container" in event.names:
-        if isinstance(phase, Finished) and phase.resume_point:
-            phase = evolve(phase, resume_point=evolve(phase.resume_point, container=None))
-        loop = loop._replace(container=None, phase=phase)
-    if event.limits is None:
+        loop = loop._replace(container=None)
+    phase = loop.phase
+    if event.limits is None or not isinstance(phase, (Stopping, Finished)):
         return loop
+    if isinstance(phase.termination, LIMITS):
+        return proceed(loop)  # with its round, whose calls may still run
     if isinstance(phase, Stopping):
-        if isinstance(phase.termination, LIMITS):
-            return proceed(loop)  # it takes the calls that run back
         raise not_allowed(loop, event, allowed(loop))
-    if not isinstance(phase, Finished) or phase.resume_point is None:
-        return loop
-    return proceed(edits.resumed(loop, phase.resume_point))
+    return loop
 
 
 def _set_up(loop: Loop, setup: Setup) -> Loop:
-    is_same = same_prefix(loop.setup, setup, is_stale=bool(loop.stale_thinking))
+    is_same = has_same_prefix(loop.setup, setup, is_stale=bool(loop.stale_thinking))
     loop = loop._replace(setup=setup)
     return loop if is_same else mark_stale(loop)
 
@@ -294,21 +294,19 @@ def _set_up(loop: Loop, setup: Setup) -> Loop:
 def edit_history(loop: Loop, event: ev.HistoryEdited) -> Loop:
     """Replace the closed history, for the caller or by a compaction."""
     if event.strategy is None:
-        return edits.rewritten(loop._replace(compacted=()), event.splices)
+        return edits.rewrite(loop._replace(compacted=()), event.splices)
     if event.spent is not None:
         loop = spend(loop, (event.spent,))
     if not isinstance(loop.phase, Ready):  # the loop was stopped while the summary was written
         return loop
     noted = dict(loop.compacted) | {event.strategy: event.after}
     loop = loop._replace(compacted=tuple((name, min(tokens, event.after)) for name, tokens in noted.items()))
-    return edits.rewritten(loop, event.splices) if event.splices else loop
+    return edits.rewrite(loop, event.splices) if event.splices else loop
 
 
 def revoke(loop: Loop, event: ev.GrantRevoked) -> Loop:
     """Revoke a grant. Calls that it cleared, and that have not started, wait for approval again."""
-    loop = without_grant(loop, event.grant_id)
-    round_ = round_of(loop)
-    return loop if round_ is None else with_round(loop, ask_where_gone(loop, round_))
+    return ask_where_gone(drop_grant(loop, event.grant_id))
 
 
 # --- the caller of a runner ------------------------------------------------------------------------------------------
@@ -319,13 +317,12 @@ def take_history(loop: Loop, event: ev.HistoryTaken) -> Loop:
 
     Calls of the open round that are still in it keep their state, so none runs twice. The others do not run.
     """
-    old = loop.round or _NO_ROUND
-    calls = edits.known_calls(old, event.reply) if event.reply else []
+    calls = edits.match_calls(loop.calls, event.reply) if event.reply else []
     if event.reply and not calls:
         raise not_possible(loop, event, "the reply is not an assistant message with calls")
-    if why := next(filter(None, (edits.why_not_again(call_id, calls) for call_id in event.rerun)), None):
+    if why := next(filter(None, (edits.explain_no_rerun(call_id, calls) for call_id in event.rerun)), None):
         raise not_possible(loop, event, why)
-    return with_history(loop, event, calls)
+    return replace_history(loop, event, calls)
 
 
 # --- another driver --------------------------------------------------------------------------------------------------
@@ -338,15 +335,40 @@ def wake(loop: Loop, event: ev.Woken) -> Loop:
         raise not_possible(loop, event, "the setup is for a loop at another path")
     loop = _set_up(loop, setup)
     if isinstance(loop.phase, Requesting):
-        return fail(loop, ev.RequestFailed())
+        return lose_request(loop)
     loop = end_stopped(loop)
-    if (round_ := round_of(loop)) is None:
-        return loop
     named = {name.partition("/")[0] for name in event.changed_tools}
-    calls = [ask_for_again(call, setup, loop.now) if call.name in named else call for call in round_.calls]
-    round_ = replace_calls(round_, [woken(call, setup) for call in calls])
-    loop = with_round(loop, ask_where_gone_meanwhile(loop, round_))
+    calls = [ask_for_again(call, setup, loop.now) if call.name in named else call for call in find_round_calls(loop)]
+    loop = ask_where_gone_meanwhile(replace_calls(loop, [interrupt(call, setup) for call in calls]))
     return proceed(loop) if isinstance(loop.phase, Running) else loop
+
+
+def restore(loop: Loop, event: ev.Restored) -> Loop:
+    """Leave the loop to a person, because its store was restored from a backup, and other things may have happened.
+
+    Started calls, and those that the event names, are uncertain. Other open calls wait again, without their approvals,
+    and grants end. A loop without an open call waits for a command. Links that were made before are no longer valid.
+    """
+    if isinstance(loop.phase, Requesting):
+        loop = lose_request(loop)
+    loop = lose_runs(loop, event.runs)
+    if read_action(loop) is RUN:
+        proposed = loop.calls.having(Status.PROPOSED)
+        loop = replace_calls(loop, [ask_again(call, loop.setup, loop.now) for call in proposed])
+    loop = ask_all_again(loop)._replace(epoch=loop.epoch + 1, grants=(), thread=None)
+    is_ready = isinstance(loop.phase, Ready) and (loop.messages or loop.queued) and not loop.setup.within
+    return loop._replace(phase=Waiting("paused")) if is_ready else loop
+
+
+def revoke_links(loop: Loop, event: ev.LinksRevoked) -> Loop:
+    """Note that links were revoked. A link knows how many revocations there were when it was made."""
+    return loop._replace(revoked_links=(*loop.revoked_links, event.call))
+
+
+def change_metadata(loop: Loop, event: ev.MetadataChanged) -> Loop:
+    """Note the metadata that was changed. Policies and persons see it; nothing else depends on it."""
+    changed = dict(loop.metadata) | {key: now for key, _, now in event.changes}
+    return loop._replace(metadata=tuple(sorted(changed.items())))
 
 
 def let_time_pass(loop: Loop, _event: ev.Ticked) -> Loop:
@@ -371,9 +393,12 @@ def _row(phase: type[Phase], rules: dict[type[ev.Event], Rule], *, is_open: bool
         ev.Ended: end_call,
         ev.Changed: change,
         ev.GrantRevoked: revoke,
+        ev.LinksRevoked: revoke_links,
+        ev.MetadataChanged: change_metadata,
         ev.Said: say,
         ev.Withdrawn: withdraw,
         ev.Woken: wake,
+        ev.Restored: restore,
         ev.Ticked: let_time_pass,
     }
     row = {event: Rule(apply, (phase,)) for event, apply in anywhere.items()}
@@ -392,6 +417,7 @@ TRANSITIONS: dict[type[Phase], dict[type[ev.Event], Rule]] = {
             ev.TurnEnded: Rule(end_turn, (Finished, TooDeep)),
             ev.Continued: Rule(continue_loop, (Ready,)),
             ev.HistoryTaken: Rule(take_history, (Ready, Judging)),
+            ev.Restored: Rule(restore, (Ready, Waiting)),
         },
     ),
     Requesting: _row(
@@ -402,6 +428,7 @@ TRANSITIONS: dict[type[Phase], dict[type[ev.Event], Rule]] = {
             ev.Continued: Rule(continue_loop, (Requesting,)),
             ev.Stopped: Rule(stop, (Requesting, Finished)),
             ev.Woken: Rule(wake, (Ready, Finished)),
+            ev.Restored: Rule(restore, (Waiting, Finished)),
         },
         is_open=False,
     ),
@@ -413,6 +440,7 @@ TRANSITIONS: dict[type[Phase], dict[type[ev.Event], Rule]] = {
             ev.Decided: Rule(decide_calls, (Judging,)),
             ev.Approved: Rule(decide_calls, (Judging,)),
             ev.Continued: Rule(continue_loop, (Judging,)),
+            ev.Restored: Rule(restore, (Judging, Waiting)),
             ev.Stopped: Rule(stop, (Stopping, Finished)),
         },
     ),
@@ -425,6 +453,7 @@ TRANSITIONS: dict[type[Phase], dict[type[ev.Event], Rule]] = {
             ev.Approved: Rule(decide_calls, (Running,)),
             ev.Continued: Rule(continue_loop, (Running,)),
             ev.Woken: Rule(wake, (Running, Judging)),
+            ev.Restored: Rule(restore, (Waiting,)),
             ev.Stopped: Rule(stop, (Stopping, Finished)),
         },
     ),
@@ -443,6 +472,7 @@ TRANSITIONS: dict[type[Phase], dict[type[ev.Event], Rule]] = {
             ev.Changed: Rule(change, (Stopping, Running)),
             ev.Stopped: Rule(stop, (Stopping, Finished)),
             ev.Woken: Rule(wake, (Finished,)),
+            ev.Restored: Rule(restore, (Finished,)),
         },
         is_open=False,
     ),
@@ -491,34 +521,35 @@ def outstanding(loop: Loop, tools: int | None = None) -> tuple[Effect, ...]:
     """
     match loop.phase:
         case Ready():
-            return (EndTurn(),) if limits.too_deep(loop) or limits.before_request(loop) else (SendRequest(),)
+            return (EndTurn(),) if limits.is_too_deep(loop) or limits.find_request_limit(loop) else (SendRequest(),)
         case Requesting():
-            return (CancelRequest(),) if limits.out_of_time(loop) else ()
+            return (CancelRequest(),) if limits.find_time_limit(loop) else ()
         case Judging():
-            return (_to_judge(loop),)
+            return (_find_judgement(loop),)
         case Running():
-            return _to_run(loop, tools)
+            return _find_runs(loop, tools)
     return ()
 
 
-def _to_judge(loop: Loop) -> Judge:
-    over = action_in(loop) is not RUN or stops_at(loop, detected(loop))
-    calls = () if over or loop.round is None else loop.round.calls
+def _find_judgement(loop: Loop) -> Judge:
+    over = read_action(loop) is not RUN or is_stopped_by(loop, detect_repetition(loop))
+    calls = () if over else loop.calls
     stop_when = "stop_when" in loop.setup.callables and all(call.status is Status.PROPOSED for call in calls)
-    return Judge(tuple([call.id for call in calls if to_judge(call)]), stop_when)
+    names = tuple([call.id for call in calls if is_to_judge(call)])
+    return Judge(names, stop_when, output=loop.setup.output and read_action(loop) is END)
 
 
-def _to_run(loop: Loop, tools: int | None) -> tuple[Effect, ...]:
-    if loop.round is None or limits.out_of_time(loop):
+def _find_runs(loop: Loop, tools: int | None) -> tuple[Effect, ...]:
+    if limits.find_time_limit(loop):
         return (EndTurn(),)
-    running = len(loop.round.having(Status.RUNNING))
+    running = len(loop.calls.having(Status.RUNNING))
     places = loop.setup.max_parallel_tools
-    free = limits.lesser(tools, limits.room_for_tools(loop))
-    free = limits.lesser(free, None if places is None else max(0, places - running))
-    effects = tuple([RunCall(call.id) for call in startable(loop.setup, loop.round)[:free]])
+    free = limits.take_lesser(tools, limits.count_tools_left(loop))
+    free = limits.take_lesser(free, None if places is None else max(0, places - running))
+    effects = tuple([RunCall(call.id) for call in list_startable(loop)[:free]])
     return effects or (() if running else (EndTurn(),))
 
 
 def allowed(loop: Loop) -> tuple[str, ...]:
     """Return the methods that a caller may call now."""
-    return commands_in(loop, TRANSITIONS[type(loop.phase)])
+    return list_commands(loop, TRANSITIONS[type(loop.phase)])

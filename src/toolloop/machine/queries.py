@@ -13,6 +13,7 @@ from attrs import asdict
 
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.loop import (
+    NO_CALLS,
     Failed,
     Finished,
     Judging,
@@ -20,11 +21,12 @@ from toolloop.machine.record.loop import (
     Ready,
     Requesting,
     Round,
+    RoundCalls,
     Running,
     Stopping,
     TooDeep,
     Waiting,
-    round_of,
+    find_round_calls,
 )
 from toolloop.machine.record.state import Path, State
 from toolloop.machine.rules import limits
@@ -41,9 +43,14 @@ LoopStatus = Literal["needs_decision", "needs_command", "runnable", "running", "
 # --- the loops of a tree ---------------------------------------------------------------------------------------------
 
 
-def open_round(loop: Loop) -> Round | None:
+def find_open_round(loop: Loop) -> Round | None:
     """Return the open round of a loop that continues it, without a command or after a decision."""
-    return loop.round if isinstance(loop.phase, (Judging, Running, Waiting)) else None
+    return loop.phase.round if isinstance(loop.phase, (Judging, Running, Waiting)) else None
+
+
+def find_open_calls(loop: Loop) -> RoundCalls:
+    """Return the calls of the round that `find_open_round` returns; none without it."""
+    return loop.calls if isinstance(loop.phase, (Judging, Running, Waiting)) else NO_CALLS
 
 
 def is_at_work(loop: Loop) -> bool:
@@ -51,15 +58,15 @@ def is_at_work(loop: Loop) -> bool:
     return isinstance(loop.phase, (Ready, Requesting, Judging, Running))
 
 
-def children(state: State, path: Path, round_: Round | None) -> list[tuple[Path, Loop]]:
-    """Return the loops inside the running calls of a round of the loop at `path`, in the model's order."""
-    if len(state.loops) == 1 or round_ is None:
+def list_children(state: State, path: Path, calls: RoundCalls) -> list[tuple[Path, Loop]]:
+    """Return the loops inside those of these calls of the loop at `path` that run, in the model's order."""
+    if len(state.loops) == 1:
         return []
-    below = [(*path, call.id) for call in round_.having(Status.RUNNING) if call.has_loop]
+    below = [(*path, call.id) for call in calls.having(Status.RUNNING) if call.has_loop]
     return [(each, state.loops[each]) for each in below]
 
 
-def inside(state: State, path: Path) -> list[tuple[Path, Loop]]:
+def list_inside(state: State, path: Path) -> list[tuple[Path, Loop]]:
     """Return all loops inside the calls of the loop at `path`."""
     return [(each, loop) for each, loop in state.loops.items() if len(each) > len(path) and each[: len(path)] == path]
 
@@ -83,35 +90,32 @@ def driven_at(state: State, path: Path) -> Loop | None:
     return state.at(path)
 
 
-def led_to(state: State, path: Path, runs: Sequence[tuple[int, int]]) -> Path:
+def follow_path(state: State, path: Path, runs: Sequence[tuple[int, int]]) -> Path:
     """Return the part of a path at which loops exist. Ids may repeat, so `runs` may name the run of each call on it."""
     for depth in range(len(path)):
         above, below = path[:depth], path[: depth + 1]
         if below not in state.loops:
             return above
-        if depth < len(runs) and runs[depth] != run_of(state.loops[above], below[-1]):
+        if depth < len(runs) and runs[depth] != find_run(state.loops[above], below[-1]):
             return above
     return path
 
 
-def tools_along(state: State, path: Path) -> tuple[str, ...]:
+def list_tools_along(state: State, path: Path) -> tuple[str, ...]:
     """Return the names of the tools of the calls that lead to the loop at a path, from the outermost down."""
-    rounds = [round_of(state.loops[path[:depth]]) for depth in range(len(path))]
-    calls = [round_.find(call_id) for round_, call_id in zip(rounds, path, strict=True) if round_ is not None]
-    return tuple([call.name for call in calls if call is not None])
+    return tuple([call.name for call in state.calls_along(path) if call is not None])
 
 
-def run_of(loop: Loop, call_id: str) -> tuple[int, int]:
+def find_run(loop: Loop, call_id: str) -> tuple[int, int]:
     """Return the current run of a call: its iteration, and how many times it was started."""
-    round_ = round_of(loop)
-    call = round_.find(call_id) if round_ else None
-    return (round_.iteration, call.attempts) if round_ and call else (0, 0)
+    call = find_round_calls(loop).find(call_id)
+    return (loop.iterations, call.attempts) if call else (0, 0)
 
 
 def _walk(state: State, path: Path, *, only_open: bool) -> Iterator[tuple[Path, Loop]]:
     loop = state.loops[path]
     yield path, loop
-    for below, _ in children(state, path, open_round(loop) if only_open else round_of(loop)):
+    for below, _ in list_children(state, path, find_open_calls(loop) if only_open else find_round_calls(loop)):
         yield from _walk(state, below, only_open=only_open)
 
 
@@ -123,42 +127,41 @@ def waiting(state: State, path: Path = ()) -> list[tuple[Path, Call]]:
     return [
         (each, call)
         for each, loop in _walk(state, path, only_open=True)
-        if (round_ := open_round(loop)) is not None
-        for call in round_.having(Status.WAITING)
+        for call in find_open_calls(loop).having(Status.WAITING)
     ]
 
 
 def under_way(state: State) -> bool:
     """Return whether a request or a call is in progress, anywhere in the tree."""
     requests = any(isinstance(loop.phase, Requesting) for _, loop in driven(state))
-    return requests or isinstance(state.root.phase, Stopping) or bool(running(state))
+    return requests or isinstance(state.root.phase, Stopping) or bool(list_running(state))
 
 
-def runs_calls(loop: Loop) -> bool:
+def has_running_tool(loop: Loop) -> bool:
     """Return whether a loop has running calls without a loop inside."""
-    return loop.round is not None and any(not call.has_loop for call in loop.round.having(Status.RUNNING))
+    return any(not call.has_loop for call in loop.calls.having(Status.RUNNING))
 
 
 def has_running(loop: Loop) -> bool:
     """Return whether a call of the open round runs: its tool, or a loop inside it."""
-    return loop.round is not None and bool(loop.round.having(Status.RUNNING))
+    return bool(loop.calls.having(Status.RUNNING))
 
 
-def running(state: State, path: Path = ()) -> list[tuple[Path, Call]]:
+def list_running(state: State, path: Path = ()) -> list[tuple[Path, Call]]:
     """Return the calls whose tools run, with the paths of their loops: in the loop at `path`, and below.
 
     They include those that a loop which is to end waits for.
     """
     loop, found = state.loops[path], list[tuple[Path, Call]]()
-    for call in loop.round.having(Status.RUNNING) if loop.round is not None else ():
-        found += running(state, (*path, call.id)) if call.has_loop else [(path, call)]
+    for call in loop.calls.having(Status.RUNNING):
+        found += list_running(state, (*path, call.id)) if call.has_loop else [(path, call)]
     return found
 
 
-def room_for_requests(state: State, path: Path) -> int | None:
+def count_requests_left_inside(state: State, path: Path) -> int | None:
     """Return how many more requests the loop at `path` allows inside its calls; None means no limit."""
-    in_progress = sum(isinstance(each.phase, Requesting) for _, each in inside(state, path))
-    return limits.requests_left(state.loops[path], in_progress)
+    in_progress = sum(isinstance(each.phase, Requesting) for _, each in list_inside(state, path))
+    return limits.count_requests_left(state.loops[path], in_progress)
 
 
 def status_of(  # noqa: PLR0911 - one return for each status
@@ -195,7 +198,7 @@ def next_deadline(state: State) -> float | None:
 
 def is_due(state: State, now: float) -> bool:
     """Return whether a waiting call, or the grant of a call that has not started, has expired by then."""
-    later = [loop._replace(now=max(loop.now, now)) for _, loop in driven(state) if open_round(loop)]
+    later = [loop._replace(now=max(loop.now, now)) for _, loop in driven(state) if find_open_calls(loop)]
     return any(expire(loop) is not loop for loop in later)
 
 
@@ -206,7 +209,7 @@ def time_left(state: State, path: Path = ()) -> float | None:
         return None
     timeout = loop.setup.limits.timeout
     own = None if timeout is None or timeout <= loop.active else timeout - loop.active
-    times = [own, *[time_left(state, below) for below, _ in children(state, path, loop.round)]]
+    times = [own, *[time_left(state, below) for below, _ in list_children(state, path, loop.calls)]]
     return min([seconds for seconds in times if seconds is not None], default=None)
 
 
@@ -231,17 +234,17 @@ def answer_of(loop: Loop, texts: Texts) -> Result:
 
     If the loop was cut short, its last text is not an answer: the result is an error that includes the text.
     """
-    text = _last_text(loop)
+    text = _read_last_text(loop)
     chosen = isinstance(loop.phase, Finished) and isinstance(loop.phase.termination, (NaturalEnd, StopCondition))
     if chosen and text:
         return Result(encode(text))
     if text:
-        return _error(fill_text(texts, "cut_short", reason=_reason(loop), text=text))
-    silent = fill_text(texts, "no_answer", reason=_reason(loop))
-    return Result(encode(silent)) if chosen else _error(silent)
+        return _make_error(fill_text(texts, "cut_short", reason=_describe_end(loop), text=text))
+    silent = fill_text(texts, "no_answer", reason=_describe_end(loop))
+    return Result(encode(silent)) if chosen else _make_error(silent)
 
 
-def _reason(loop: Loop) -> str:
+def _describe_end(loop: Loop) -> str:
     match loop.phase:
         case Finished(termination=NaturalEnd()):
             return "it said nothing"
@@ -254,11 +257,11 @@ def _reason(loop: Loop) -> str:
     return f"it is nested too deep: {loop.setup.depth}, and {loop.setup.limits.max_depth} is the limit"
 
 
-def _error(text: str) -> Result:
+def _make_error(text: str) -> Result:
     return Result(encode(text), is_error=True, outcome=Outcome.FAILED)
 
 
-def _last_text(loop: Loop) -> str:
+def _read_last_text(loop: Loop) -> str:
     """Return the text of the last reply, if that joined the history of its loop."""
     if not isinstance(loop.phase, Finished) or isinstance(loop.phase.termination, Refused) or loop.response is None:
         return ""

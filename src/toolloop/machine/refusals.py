@@ -24,13 +24,13 @@ _ASKED: dict[type[ev.Event], tuple[str, ...]] = {
 }
 
 
-def commands_in(loop: Loop, known: Container[type[ev.Event]]) -> tuple[str, ...]:
+def list_commands(loop: Loop, known: Container[type[ev.Event]]) -> tuple[str, ...]:
     """Return the methods that a caller may call, for a loop whose phase accepts these events."""
     words = [word for event, words in _ASKED.items() if event in known for word in words]
     if isinstance(loop.phase, Failed):
         words[:2] = ["retry()"]
     elif not isinstance(loop.phase, Waiting) and ev.Continued in known:
-        words[:2] = [injecting(loop)]  # there is no wait to continue; messages are queued
+        words[:2] = [name_injection(loop)]  # there is no wait to continue; messages are queued
     if loop.round is None and ev.Decided in known:
         words.remove("a decision")
     if isinstance(loop.phase, Stopping) and not isinstance(loop.phase.termination, LIMITS):
@@ -38,16 +38,16 @@ def commands_in(loop: Loop, known: Container[type[ev.Event]]) -> tuple[str, ...]
     return (*words, "fork()") if words else ()
 
 
-def injecting(loop: Loop) -> str:
+def name_injection(loop: Loop) -> str:
     """Return the method with which a caller adds messages: that of the waiting `Yielded`, or of the handle."""
     return "inject_and_continue()" if isinstance(loop.phase, Waiting) else "resume(InjectMessages(...))"
 
 
 def not_allowed(loop: Loop, event: ev.Event, allowed: tuple[str, ...]) -> IllegalCommand:
     """Return the error for an event that the phase of a loop does not accept."""
-    phase, asked = type(loop.phase).__name__, _asked(loop, event)
+    phase, asked = type(loop.phase).__name__, _name_command(loop, event)
     return IllegalCommand(
-        f"{asked} is not allowed while the loop is {phase}{_because(loop)}; "
+        f"{asked} is not allowed while the loop is {phase}{_explain_wait(loop)}; "
         f"allowed now: {', '.join(allowed) or 'nothing'}",
         state=phase,
         asked=asked,
@@ -55,23 +55,23 @@ def not_allowed(loop: Loop, event: ev.Event, allowed: tuple[str, ...]) -> Illega
     )
 
 
-def _because(loop: Loop) -> str:
+def _explain_wait(loop: Loop) -> str:
     """Name the calls that a loop waits for before it ends."""
-    running = [] if loop.round is None else loop.round.having(Status.RUNNING)
+    running = loop.calls.having(Status.RUNNING)
     if not isinstance(loop.phase, Stopping):
         return ""
     named = ", ".join(f"{call.name} ({call.id})" for call in running)
     return f", because {named} still {'runs' if len(running) == 1 else 'run'}. Wait until this has ended"
 
 
-def _asked(loop: Loop, event: ev.Event) -> str:
+def _name_command(loop: Loop, event: ev.Event) -> str:
     match event:
         case ev.Decided():
             return "a decision"
         case ev.Continued(messages=()):
             return "continue_loop()"
         case ev.Continued():
-            return injecting(loop)
+            return name_injection(loop)
         case ev.Changed(limits=None):
             return "update_params()"
     return _ASKED.get(type(event), (type(event).__name__,))[-1]

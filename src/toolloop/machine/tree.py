@@ -27,17 +27,19 @@ from collections.abc import Iterable
 from attrs import evolve
 
 from toolloop.errors import IllegalCommand
-from toolloop.machine.machine import end_stopped, take, wake
+from toolloop.machine.machine import end_stopped, restore, take, wake
+from toolloop.machine.message_ids import name_all, name_messages
 from toolloop.machine.queries import (
-    children,
-    inside,
+    count_requests_left_inside,
+    find_open_calls,
+    find_open_round,
+    find_run,
+    follow_path,
     is_at_work,
-    led_to,
-    open_round,
-    room_for_requests,
-    run_of,
-    running,
-    tools_along,
+    list_children,
+    list_inside,
+    list_running,
+    list_tools_along,
     waiting,
 )
 from toolloop.machine.record import journal_events as ev
@@ -52,18 +54,18 @@ from toolloop.machine.record.loop import (
     Running,
     Stopping,
     Waiting,
+    find_round_calls,
     is_over,
-    round_of,
+    replace_calls,
 )
 from toolloop.machine.record.state import Path, State
 from toolloop.machine.refusals import not_possible, undecided_calls
 from toolloop.machine.rules import limits
-from toolloop.machine.rules.calls import ask_again, replace_calls
 from toolloop.machine.rules.deciding import unknown_call
 from toolloop.machine.rules.expiry import advance_time, end_if_expired
 from toolloop.machine.rules.joining import end
-from toolloop.machine.rules.turns import proceed, spend, with_previews, with_round
-from toolloop.machine.tree_effects import look, may_start, to_conclude
+from toolloop.machine.rules.turns import ask_all_again, proceed, set_previews, spend
+from toolloop.machine.tree_effects import find_conclusions, look, may_start
 from toolloop.machine.values.calls import DecisionRecord, Result, Status
 from toolloop.machine.values.chain import Chain
 
@@ -91,7 +93,7 @@ def begin(first: ev.Opened | ev.Adopted) -> State:
     """Return the first state of a tree: that of a new loop, or the adopted one."""
     if isinstance(first, ev.Adopted):
         return first.state
-    return State({(): Loop(first.setup, Chain(first.messages), now=first.at)})
+    return State({(): name_all(Loop(first.setup, Chain(first.messages), now=first.at))})
 
 
 def step(state: State, event: ev.Event) -> State:
@@ -103,13 +105,17 @@ def step(state: State, event: ev.Event) -> State:
     """
     if len(state.loops) == 1 and not event.path:  # no loop inside a call, so no rules between loops
         root = advance_time(state.root, event.at, event.seconds)
-        return _end_stopped(State({(): end_if_expired(state.root, root, take(root, event))}))
-    now = _advance_time(state, event.at, event.seconds)
-    return _end_stopped(_end_expired(state, now, _route(now, event)))
+        after = State({(): end_if_expired(state.root, root, take(root, event))})
+    else:
+        now = _advance_time(state, event.at, event.seconds)
+        after = _end_expired(state, now, _route(now, event))
+    return name_messages(state, _end_stopped(after), event)
 
 
 def _route(state: State, event: ev.Event) -> State:
     """Apply an event of a tree, whose time was applied before."""
+    if isinstance(event, ev.Restored) and not event.path:
+        return _restore(state, event)
     if not event.path:
         return _take(state, event)
     if not isinstance(event, _BELOW) or (isinstance(event, ev.HistoryEdited) and event.strategy is None):
@@ -117,7 +123,7 @@ def _route(state: State, event: ev.Event) -> State:
     if isinstance(event, ev.Opened):
         return _open(state, event)
     runs = event.above if isinstance(event, ev.Ended) else ()
-    reached = led_to(state, event.path, runs)
+    reached = follow_path(state, event.path, runs)
     if reached != event.path and isinstance(event, ev.Ended) and event.attempt:
         return _end_too_late(state, reached, event)
     if reached != event.path:
@@ -154,7 +160,7 @@ def _advance_time(state: State, at: float, seconds: float) -> State:
 
     def advance(path: Path, seconds: float) -> None:
         loop = loops[path]
-        for below, child in children(state, path, open_round(loop)):
+        for below, child in list_children(state, path, find_open_calls(loop)):
             advance(below, seconds if is_at_work(child) else 0.0)
         loops[path] = advance_time(loop, now, seconds)
 
@@ -167,22 +173,22 @@ def _end_expired(before: State, now: State, after: State) -> State:
     for path, loop in now.loops.items():
         then = after.at(path)
         if then is not None and (ended := end_if_expired(before.loops[path], loop, then)) is not then:
-            after = _changed(after, path, ended)
+            after = _change_loop(after, path, ended)
     return after
 
 
 def _end_stopped(state: State) -> State:
     """End the loops that are to end, in which no call runs any more and no loop inside a call has an answer."""
     for path, loop in state.loops.items():
-        if isinstance(loop.phase, Stopping) and not (running(state, path) or to_conclude(state, path)):
-            return _end_stopped(_changed(state, path, end_stopped(loop)))
+        if isinstance(loop.phase, Stopping) and not (list_running(state, path) or find_conclusions(state, path)):
+            return _end_stopped(_change_loop(state, path, end_stopped(loop)))
     return state
 
 
 def _end_too_late(state: State, path: Path, event: ev.Ended) -> State:
     """Count the usage of a run that was given up, in the loop at `path`. Its end changes nothing else."""
     below = (*event.path[len(path) :], event.call_id)
-    return _changed(state, path, spend(state.loops[path], event.spent, below=below))
+    return _change_loop(state, path, spend(state.loops[path], event.spent, below=below))
 
 
 def _check_above(state: State, path: Path, event: ev.Event) -> None:
@@ -194,9 +200,9 @@ def _check_above(state: State, path: Path, event: ev.Event) -> None:
             if not isinstance(event, _ANY_TIME):
                 raise not_possible(loop, event, "the loop above is not running")
         elif (
-            (limits.out_of_time(loop) and (starts or isinstance(event, ev.Requested)))
-            or (isinstance(event, ev.Requested) and room_for_requests(state, above) == 0)
-            or (starts and limits.room_for_tools(loop) == 0)
+            (limits.find_time_limit(loop) and (starts or isinstance(event, ev.Requested)))
+            or (isinstance(event, ev.Requested) and count_requests_left_inside(state, above) == 0)
+            or (starts and limits.count_tools_left(loop) == 0)
         ):
             raise not_possible(loop, event, "a limit of a loop above forbids it")
 
@@ -210,32 +216,43 @@ def _take(state: State, event: ev.Event) -> State:
             if event.iteration == event.attempt == 0:
                 raise not_possible(loop, event, f"the loop inside {event.call_id!r} is not over")
             return _end_too_late(state, path, event)
-        case ev.Decided() if round_ := open_round(loop):
+        case ev.Decided() if round_ := find_open_round(loop):
             return _decide(state, path, round_, event.decisions)
         case ev.Continued() if isinstance(loop.phase, (Waiting, Failed)):
             return _continue(state, event)
         case ev.HistoryTaken():
             return _take_history(state, event)
         case ev.Woken():
-            state = _changed(state, path, take(loop, event))
-            woken = {each: wake(inner, _woken_inside(state, each, event)) for each, inner in inside(state, path)}
+            state = _change_loop(state, path, take(loop, event))
+            woken = {each: wake(inner, _wake_inside(state, each, event)) for each, inner in list_inside(state, path)}
             return State({**state.loops, **woken})
-    is_tree = bool(children(state, path, open_round(loop)))
+    is_tree = bool(list_children(state, path, find_open_calls(loop)))
     ended = _end_turn(state, path, event) if isinstance(event, ev.TurnEnded) and is_tree else take(loop, event)
-    return _changed(state, path, ended)
+    return _change_loop(state, path, ended)
 
 
-def _woken_inside(state: State, path: Path, event: ev.Woken) -> ev.Woken:
+def _wake_inside(state: State, path: Path, event: ev.Woken) -> ev.Woken:
     """Return the event for a loop inside the one that woke up, with the tools of that loop."""
     if not event.changed_tools:
         return ev.Woken()
-    within = "".join([f"{name}/" for name in tools_along(state, path)[len(event.path) :]])
+    within = "".join([f"{name}/" for name in list_tools_along(state, path)[len(event.path) :]])
     return ev.Woken(
         changed_tools=tuple([name.removeprefix(within) for name in event.changed_tools if name.startswith(within)])
     )
 
 
-def _changed(state: State, path: Path, after: Loop) -> State:
+def _restore(state: State, event: ev.Restored) -> State:
+    """Leave a whole tree to a person."""
+    state = _change_loop(state, (), take(state.root, event))
+    for path, loop in list_inside(state, ()):
+        above = "/".join((*path, ""))
+        named = [(name.removeprefix(above), at, run) for name, at, run in event.runs if name.startswith(above)]
+        # If a loop around it has ended, it is gone.
+        state = _change_loop(state, path, restore(loop, ev.Restored(tuple(named)))) if path in state.loops else state
+    return state
+
+
+def _change_loop(state: State, path: Path, after: Loop) -> State:
     """Return the state with a changed loop: add its usage to the loops above it, and remove loops that ended below."""
     before, loops = state.loops[path], dict(state.loops)
     if path and isinstance(after.phase, Waiting) and after.phase.reason != "decision_required":
@@ -247,10 +264,9 @@ def _changed(state: State, path: Path, after: Loop) -> State:
         names = ["/".join((*path[depth:], name)) for name in started]
         loops[path[:depth]] = loop._replace(started=loop.started.extend(names))
     rests = not isinstance(after.phase, (Judging, Running))
-    for each, loop in inside(state, path):
+    for each, loop in list_inside(state, path):
         above = loops.get(each[:-1])
-        round_ = round_of(above) if above else None
-        call = round_.find(each[-1]) if round_ else None
+        call = find_round_calls(above).find(each[-1]) if above else None
         if call is None or not call.has_loop:
             del loops[each]
         elif rests and isinstance(loop.phase, Requesting):
@@ -265,13 +281,13 @@ def _open(state: State, event: ev.Opened) -> State:
         raise not_possible(state.root, event, f"there is no loop inside the call {'/'.join(path)!r}")
     _check_above(state, path, event)
     loop = take(state.loops[path], ev.Started(call_id))
-    round_, (iteration, attempt) = loop.round, run_of(loop, call_id)
-    if round_ is None or event.setup.within != (*loop.setup.within, (iteration, call_id, attempt)):
+    iteration, attempt = find_run(loop, call_id)
+    if event.setup.within != (*loop.setup.within, (iteration, call_id, attempt)):
         raise not_possible(loop, event, f"the setup of the new loop is not for the call {call_id!r}")
-    calls = [call._replace(has_loop=True) for call in (round_.find(call_id),) if call]
-    loop = loop._replace(round=replace_calls(round_, calls))
+    started = [call for call in loop.calls.having(Status.RUNNING) if call.id == call_id]
+    loop = replace_calls(loop, [call._replace(has_loop=True) for call in started])
     child = Loop(event.setup, Chain(event.messages), now=loop.now)
-    return State({**_changed(state, path, loop).loops, event.path: child})
+    return State({**_change_loop(state, path, loop).loops, event.path: child})
 
 
 # --- the caller ------------------------------------------------------------------------------------------------------
@@ -281,7 +297,11 @@ Decisions = Iterable[tuple[str, DecisionRecord]]
 
 def _decide(state: State, path: Path, round_: Round, decisions: Decisions) -> State:
     """Apply decisions on calls of the loop at `path`, and of the loops inside its calls, by their paths."""
-    rounds = {below[-1]: inner for below, child in children(state, path, round_) if (inner := open_round(child))}
+    rounds = {
+        below[-1]: inner
+        for below, child in list_children(state, path, round_.calls)
+        if (inner := find_open_round(child))
+    }
     own: list[tuple[str, DecisionRecord]] = []
     deeper: dict[str, list[tuple[str, DecisionRecord]]] = {}
     for name, decision in decisions:
@@ -293,7 +313,7 @@ def _decide(state: State, path: Path, round_: Round, decisions: Decisions) -> St
             raise unknown_call(decision.kind, "/".join((*path, name)), known)
         else:
             own.append((name, decision))
-    state = _changed(state, path, take(state.loops[path], ev.Decided(tuple(own))))
+    state = _change_loop(state, path, take(state.loops[path], ev.Decided(tuple(own))))
     for call_id, theirs in deeper.items():
         state = _decide(state, (*path, call_id), rounds[call_id], theirs)
     return state
@@ -310,7 +330,7 @@ def _continue(state: State, event: ev.Continued) -> State:
 def _proceed_below(state: State, path: Path) -> dict[Path, Loop]:
     """Return the loops below that continue with a loop: those with all calls decided, and failed ones that retry."""
     after: dict[Path, Loop] = {}
-    for below, child in children(state, path, state.loops[path].round):
+    for below, child in list_children(state, path, state.loops[path].calls):
         has_failed = isinstance(child.phase, Failed) and not is_over(child)
         held = child.setup.execution == "barrier" and waiting(state, below)
         if has_failed or (isinstance(child.phase, Waiting) and not held):
@@ -321,31 +341,31 @@ def _proceed_below(state: State, path: Path) -> dict[Path, Loop]:
 def _take_history(state: State, event: ev.HistoryTaken) -> State:
     """Replace the history with that of a runner's caller. The open round continues, unless calls wait."""
     was = state.root.phase
-    state = _changed(state, (), take(state.root, event))
+    state = _change_loop(state, (), take(state.root, event))
     if isinstance(was, (Judging, Running)):
         return state
     if waiting(state):
-        return State({**state.loops, (): state.root._replace(phase=Waiting("decision_required"))})
+        return State({**state.loops, (): state.root._replace(phase=Waiting("decision_required", state.root.round))})
     return State({**state.loops, **_proceed_below(state, ())})
 
 
 def _end_turn(state: State, path: Path, event: ev.TurnEnded) -> Loop:
     """End the turn of a loop with loops inside its calls: it waits, a limit was reached, or a loop below failed."""
-    loop, found = with_previews(state.loops[path], event.previews), look(state, path)
+    loop, found = set_previews(state.loops[path], event.previews), look(state, path)
     if found.effects != (EndTurn(path),):
         raise not_possible(loop, event, "something can still be done, or is in progress")
-    loops = children(state, path, loop.round)
-    unfinished = running(state, path) or any(is_at_work(child) for _, child in loops) or may_start(loop)
-    if unfinished and (late := limits.out_of_time(loop)):
+    loops = list_children(state, path, loop.calls)
+    unfinished = list_running(state, path) or any(is_at_work(child) for _, child in loops) or may_start(loop)
+    if unfinished and (late := limits.find_time_limit(loop)):
         return end(loop, late, waits=event.waits)
     parts = tuple(part for part in (*limits.BEFORE_TOOLS, *limits.BEFORE_REQUESTS_BELOW) if part in found.held)
-    if spent := limits.over_budget(loop, parts):
+    if spent := limits.find_budget_limit(loop, parts):
         return end(loop, spent, waits=event.waits)
     failures = [(below[-1], child.phase.failure) for below, child in loops if isinstance(child.phase, Failed)]
     if not failures or waiting(state, path):  # the caller decides first; continuing also retries the request
-        return loop._replace(phase=Waiting("decision_required"))
+        return loop._replace(phase=Waiting("decision_required", loop.round))
     call_id, failure = failures[0]
-    return loop._replace(phase=Failed(evolve(failure, path=(call_id, *failure.path))))
+    return loop._replace(phase=Failed(evolve(failure, path=(call_id, *failure.path)), loop.round))
 
 
 # --- copies ----------------------------------------------------------------------------------------------------------
@@ -354,19 +374,9 @@ def _end_turn(state: State, path: Path, event: ev.TurnEnded) -> Loop:
 def fork(state: State, loop_id: str, at: float) -> State:
     """Return an independent copy: started calls are uncertain in it, open calls wait again, and it has no grants."""
     now = _advance_time(state, at, 0.0)
-    return State({path: _copied(loop, loop_id) for path, loop in _end_expired(state, now, now).loops.items()})
+    return State({path: _copy_loop(loop, loop_id) for path, loop in _end_expired(state, now, now).loops.items()})
 
 
-def _copied(loop: Loop, loop_id: str) -> Loop:
-    loop = loop._replace(setup=evolve(loop.setup, loop_id=loop_id), grants=(), thread=None)
-    if isinstance(loop.phase, Requesting):
-        return proceed(loop)
-    if isinstance(loop.phase, Stopping) and (asks := loop.round) is not None:
-        lost = [ask_again(call, loop.setup, loop.now) for call in asks.having(Status.RUNNING)]
-        return end_stopped(loop._replace(round=replace_calls(asks, lost)))
-    round_ = open_round(loop)
-    if isinstance(loop.phase, Judging) and round_ and all(call.status is Status.PROPOSED for call in round_.calls):
-        return loop  # its calls are not judged yet
-    if (asks := round_of(loop)) is not None:
-        loop = with_round(loop, replace_calls(asks, [ask_again(call, loop.setup, loop.now) for call in asks.calls]))
-    return loop if round_ is None else loop._replace(phase=Waiting("decision_required"))
+def _copy_loop(loop: Loop, loop_id: str) -> Loop:
+    loop = name_all(loop)._replace(setup=evolve(loop.setup, loop_id=loop_id), grants=(), thread=None, metadata=())
+    return proceed(loop) if isinstance(loop.phase, Requesting) else ask_all_again(loop)

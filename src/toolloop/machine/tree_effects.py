@@ -5,12 +5,12 @@ from __future__ import annotations
 from attrs import evolve, field, frozen
 
 from toolloop.machine.machine import outstanding as effects_of
-from toolloop.machine.queries import children, room_for_requests, runs_calls
+from toolloop.machine.queries import count_requests_left_inside, has_running_tool, list_children
 from toolloop.machine.record.effects import Conclude, Effect, EndTurn, RunCall, SendRequest
 from toolloop.machine.record.loop import Loop, Requesting, Running, Stopping, is_over
 from toolloop.machine.record.state import Path, State
 from toolloop.machine.rules import limits
-from toolloop.machine.rules.calls import startable
+from toolloop.machine.rules.calls import list_startable
 
 
 @frozen
@@ -39,7 +39,7 @@ def look(state: State, path: Path, room: limits.Room = limits.ANY) -> Found:
     if isinstance(loop.phase, Running):
         return _look_inside(state, path, room)
     if isinstance(loop.phase, Stopping):
-        return Found(to_conclude(state, path), busy=True)
+        return Found(find_conclusions(state, path), busy=True)
     effects = tuple(evolve(effect, path=path) for effect in effects_of(loop))
     if room.requests == 0 and SendRequest(path) in effects:
         return Found(held=frozenset(limits.BEFORE_REQUESTS_BELOW))
@@ -48,14 +48,14 @@ def look(state: State, path: Path, room: limits.Room = limits.ANY) -> Found:
 
 def _look_inside(state: State, path: Path, room: limits.Room) -> Found:
     loop = state.loops[path]
-    loops = children(state, path, loop.round)
-    if limits.out_of_time(loop):
-        return Found(to_conclude(state, path) or (EndTurn(path),))
-    tools = limits.lesser(room.tools, limits.room_for_tools(loop))
-    below_room = limits.Room(limits.lesser(room.requests, room_for_requests(state, path)), tools)
+    loops = list_children(state, path, loop.calls)
+    if limits.find_time_limit(loop):
+        return Found(find_conclusions(state, path) or (EndTurn(path),))
+    tools = limits.take_lesser(room.tools, limits.count_tools_left(loop))
+    below_room = limits.Room(limits.take_lesser(room.requests, count_requests_left_inside(state, path)), tools)
     runs = (effect for effect in effects_of(loop, tools) if isinstance(effect, RunCall))
     effects: list[Effect] = [evolve(effect, path=path) for effect in runs]
-    busy = runs_calls(loop)
+    busy = has_running_tool(loop)
     held = frozenset(limits.BEFORE_TOOLS if tools == 0 and may_start(loop) else ())
     for below, child in loops:
         if is_over(child):
@@ -71,12 +71,12 @@ def _look_inside(state: State, path: Path, room: limits.Room) -> Found:
     return Found((EndTurn(path),), held=held)
 
 
-def to_conclude(state: State, path: Path) -> tuple[Effect, ...]:
+def find_conclusions(state: State, path: Path) -> tuple[Effect, ...]:
     """Return the effects that settle the calls of a loop whose own loops are over."""
-    inner = children(state, path, state.loops[path].round)
+    inner = list_children(state, path, state.loops[path].calls)
     return tuple(Conclude(below[-1], path) for below, child in inner if is_over(child))
 
 
 def may_start(loop: Loop) -> bool:
     """Return whether a call of a loop may start, whatever the loops above it allow."""
-    return loop.round is not None and bool(startable(loop.setup, loop.round))
+    return bool(list_startable(loop))

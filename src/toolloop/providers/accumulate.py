@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from attrs import frozen
 
 from toolloop.errors import ModelError, ProtocolError
-from toolloop.machine.record.replies import with_accepted_id
+from toolloop.machine.record.replies import accept_id
 from toolloop.machine.values.jsontext import JSON, decode, encode
 from toolloop.providers.sdk_errors import broken_off
 
@@ -215,7 +215,7 @@ class Accumulator:
             return None
         if kind != "input":
             return Piece(kind, index, text)
-        block = with_accepted_id(self._blocks[index])  # `read_reply` does the same with the whole reply
+        block = accept_id(self._blocks[index])  # `read_reply` does the same with the whole reply
         return Piece(kind, index, text, call_id=str(block.get("id") or ""), name=str(block.get("name") or ""))
 
     def _end_message(self, event: Mapping[str, Any]) -> None:

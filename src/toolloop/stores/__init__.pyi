@@ -1,5 +1,6 @@
 # Written by `make docs` from the tables in __init__.py.
 
+from toolloop.stores.arguments import MetadataFilter
 from toolloop.stores.codec import FORMAT
 from toolloop.stores.codec import decode_event
 from toolloop.stores.codec import dump
@@ -12,9 +13,11 @@ from toolloop.stores.postgres.store import PostgresStore
 from toolloop.stores.protocol import Entry
 from toolloop.stores.protocol import Head
 from toolloop.stores.protocol import Lease
+from toolloop.stores.protocol import Left
 from toolloop.stores.protocol import Store
 from toolloop.stores.protocol import StoredJournal
 from toolloop.stores.protocol import StoredLoop
+from toolloop.stores.revisions import Revision
 from toolloop.stores.sqlite.store import SqliteStore
 
 __all__ = [
@@ -22,9 +25,12 @@ __all__ = [
     "FORMAT",
     "Head",
     "Lease",
+    "Left",
     "MemoryStore",
+    "MetadataFilter",
     "PendingCall",
     "PostgresStore",
+    "Revision",
     "SqliteStore",
     "Store",
     "StoredJournal",

@@ -1,14 +1,19 @@
-"""Checks of single values, such as a text or a time."""
+"""Checks of what users give: single values, such as a text or a time, and the store."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import unicodedata
+from collections.abc import Collection, Mapping, Sequence
 from types import UnionType
 
 from toolloop.machine.values.jsontext import a_type
 
 _INTEGERS = 2**63  # SQLite and PostgreSQL keep 64 bits
 _METADATA_BYTES = 4096
+_ID_BYTES = 256
+
+# Which metadata to look for: all of a mapping, or all of one of several mappings.
+MetadataFilter = Mapping[str, str] | Sequence[Mapping[str, str]] | None
 
 
 def check_text(name: str, value: object, *, may_be_empty: bool = False) -> None:
@@ -37,6 +42,23 @@ def check_text(name: str, value: object, *, may_be_empty: bool = False) -> None:
             raise ValueError(
                 f"{name} has a lone surrogate at index {error.start}, which a store cannot keep: remove it"
             ) from None
+
+
+def check_new_id(loop_id: object) -> None:
+    """Refuse an id for a new loop that is hard to show or to keep. Loops that have such an id still open.
+
+    Raises:
+        TypeError: it is not a string.
+        ValueError: it is empty, has more than 256 bytes, or a control character.
+
+    """
+    check_text("loop_id", loop_id)
+    text = str(loop_id)
+    odd = next((each for each in text if unicodedata.category(each) == "Cc"), None)
+    if odd is not None:
+        raise ValueError(f"loop_id has the control character {odd!r} at index {text.index(odd)}: remove it")
+    if (size := len(text.encode())) > _ID_BYTES:
+        raise ValueError(f"loop_id has {size} bytes; give at most {_ID_BYTES}")
 
 
 def check_integer(name: str, value: object, least: int = 0) -> None:
@@ -78,6 +100,26 @@ def check_metadata(metadata: object) -> dict[str, str]:
     return kept
 
 
+def check_alternatives(metadata: object) -> list[dict[str, str]]:
+    """Return the metadata to look for, as a list of alternatives; one that is empty, for None, fits every loop.
+
+    Raises:
+        TypeError, ValueError: as for `check_metadata`.
+
+    """
+    if isinstance(metadata, Sequence) and not isinstance(metadata, str | bytes):
+        return [check_metadata(each) for each in metadata]
+    return [check_metadata(metadata)]
+
+
+def narrow(metadata: Mapping[str, str] | None, alternatives: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
+    """Return the alternatives that also contain this metadata."""
+    wanted = metadata or {}
+    return [
+        {**each, **wanted} for each in alternatives if all(each.get(key, wanted[key]) == wanted[key] for key in wanted)
+    ]
+
+
 def check_texts(name: str, texts: object) -> dict[str, str]:
     """Return a copy of a mapping of strings to strings, which may be empty; refuse any other value."""
     if not isinstance(texts, Mapping):
@@ -116,3 +158,16 @@ def _statuses(status: object) -> tuple[str, ...]:
     for each in statuses:
         check_text("status", each)
     return statuses
+
+
+def require_store(store: object) -> None:
+    """Refuse an object without the methods of a store, such as a path.
+
+    Raises:
+        TypeError: it lacks a method, or is a class.
+
+    """
+    if isinstance(store, type) or not all(
+        callable(getattr(store, name, None)) for name in ("load", "append", "acquire")
+    ):
+        raise TypeError(f"store is {a_type(store)}; give a store, such as SqliteStore('loops.db') or MemoryStore()")

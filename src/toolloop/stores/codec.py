@@ -1,8 +1,9 @@
 """The stored format: states as snapshots, events as entries of a journal, and back.
 
-Snapshots and events have the same format number. This version writes and reads format 1, the only one so far; the error
-for any other names its number. `tests/golden/` has an example of each kind, which never changes while its format is
-read.
+This version writes states in format 3, and reads those of formats 1 and 2, in which messages have no ids. In format 1,
+the open round is beside the phase of its loop, and a limit has joined it to the history. Only states differ, so an
+event without one has format 1. The error for any other format names its number. `tests/recorded/golden/` has an example
+of each kind, which never changes while its format is read.
 
 A state is stored as the list of its loops, each with its path, parents first. Messages are stored as the JSON texts
 that the state holds, so that a restored loop sends the same bytes. The long text of an event (a reply, the content of a
@@ -12,7 +13,7 @@ result) is stored separately from the event's other fields, unchanged.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, cast
 
 from toolloop._public import set_module
@@ -24,7 +25,7 @@ from toolloop.machine.values.jsontext import JSON, canonical, decode, encode, wi
 from toolloop.stores.converter import read, write
 from toolloop.stores.protocol import Entry
 
-FORMAT: Final = 1
+FORMAT: Final = 3
 
 EVENTS: dict[str, type[ev.Event]] = {kind.__name__: kind for kind in (*ev.Event.__subclasses__(), ev.Approved)}
 # For each event: the member that contains the long text, and the name of the text in it.
@@ -54,7 +55,7 @@ def load(snapshot: Mapping[str, JSON]) -> State:
         raise UnreadableSnapshot(
             "this is not a snapshot of toolloop: `format` is missing. Pass the value that handle.snapshot() returned"
         )
-    _check_format(snapshot["format"], "the snapshot")
+    found = _check_format(snapshot["format"], "the snapshot")
     fields = {key: value for key, value in snapshot.items() if key not in ("format", "digest")}
     try:
         digest = snapshot_digest(fields)
@@ -62,7 +63,7 @@ def load(snapshot: Mapping[str, JSON]) -> State:
         raise UnreadableSnapshot(f"the snapshot is damaged: it is not JSON ({error})") from error
     if snapshot.get("digest") != digest:
         raise UnreadableSnapshot("the snapshot is damaged: its digest does not match its content")
-    return cast("State", read(fields, State, "the snapshot"))
+    return cast("State", read(_upgrade(fields) if found == 1 else fields, State, "the snapshot"))
 
 
 def snapshot_digest(fields: Mapping[str, JSON]) -> str:
@@ -87,7 +88,7 @@ def encode_event(entry_id: str, event: ev.Event) -> Entry:
 
     """
     name = type(event).__name__
-    fields: dict[str, JSON] = {"format": FORMAT, "event": name, **write(event)}
+    fields: dict[str, JSON] = {"format": FORMAT if isinstance(event, ev.Adopted) else 1, "event": name, **write(event)}
     member, inner = _LONG.get(name, ("", ""))
     text = None
     if fields.get(member) is not None:
@@ -113,10 +114,12 @@ def decode_event(entry: Entry) -> ev.Event:
         raise UnreadableSnapshot(f"the event is not JSON: {error}") from error
     if not isinstance(fields, dict):
         raise UnreadableSnapshot(f"the event is not a JSON object: got {type(fields).__name__}")
-    _check_format(fields.pop("format", None), "the event")
+    found = _check_format(fields.pop("format", None), "the event")
     name = fields.pop("event", None)
     if not isinstance(name, str) or name not in EVENTS:
-        raise UnreadableSnapshot(f"the event {name!r} is unknown to this version of toolloop")
+        raise UnreadableSnapshot(f"the event {name!r} is unknown to this version of toolloop", is_newer=True)
+    if found == 1 and "state" in fields:
+        fields["state"] = _upgrade(fields["state"])
     member, inner = _LONG.get(name, ("", ""))
     has_place = isinstance(fields.get(member), dict)
     if has_place is (entry.text is None):
@@ -140,8 +143,20 @@ def read_journal(entries: Iterable[Entry]) -> State:
             its number, counted from 1; 0 if the journal is empty.
 
     """
-    state: State | None = None
-    for number, entry in enumerate(entries, start=1):
+    *_, (_, state) = replay(entries)
+    return state
+
+
+def replay(entries: Iterable[Entry], state: State | None = None, rev: int = 0) -> Iterator[tuple[ev.Event, State]]:
+    """Yield each event of a journal, and the state after it. Raises as `read_journal` does.
+
+    Args:
+        entries: the entries of the whole journal, or those after a revision.
+        state: the state at that revision.
+        rev: the revision.
+
+    """
+    for number, entry in enumerate(entries, start=rev + 1):
         event: Any = None
         try:
             event = decode_event(entry)
@@ -151,16 +166,42 @@ def read_journal(entries: Iterable[Entry]) -> State:
             if event is not None:
                 problem = f"{type(event).__name__} cannot follow the entries before it: {problem}"
             raise UnreadableSnapshot(
-                f"entry {number} of the journal cannot be read: {problem}", entry=number
+                f"entry {number} of the journal cannot be read: {problem}",
+                entry=number,
+                is_newer=getattr(error, "is_newer", False),
             ) from error
+        yield event, state
     if state is None:
         raise UnreadableSnapshot("the journal is empty", entry=0)
-    return state
 
 
-def _check_format(found: JSON, what: str) -> None:
-    if type(found) is not int or found != FORMAT:
-        raise UnreadableSnapshot(
-            f"{what} has format {found!r}, but this version of toolloop reads format {FORMAT}. Use the version that "
-            "wrote it, or a newer one"
-        )
+def _check_format(found: JSON, what: str) -> int:
+    if type(found) is int and 1 <= found <= FORMAT:
+        return found
+    raise UnreadableSnapshot(
+        f"{what} has format {found!r}, but this version of toolloop reads formats 1 to {FORMAT}. Use the version that "
+        "wrote it, or a newer one",
+        is_newer=type(found) is int and found > FORMAT,
+    )
+
+
+def _upgrade(state: JSON) -> JSON:
+    """Return a state of format 1 as later formats have it. What does not fit is left, so that `read` names it."""
+    if not isinstance(state, dict) or not isinstance(loops := state.get("loops"), list):
+        return state
+    return {**state, "loops": [*map(_upgrade_loop, loops)]}
+
+
+def _upgrade_loop(loop: JSON) -> JSON:
+    """Move the round into the phase. After a limit, take what had joined out of the history again."""
+    match loop:
+        case {
+            "messages": [*texts],
+            "phase": {"resume_point": {"kept": int(kept), "parted": [*parted], **rest}, **phase},
+            **others,
+        }:
+            loop = {**others, **rest, "messages": [*texts[:kept], *parted], "phase": phase}
+    match loop:
+        case {"phase": {**phase}, "round": round_, **others}:
+            return {**others, "phase": {**phase, "round": round_}}
+    return loop

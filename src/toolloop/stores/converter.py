@@ -7,7 +7,9 @@ hooks: the fast one reads, and the detailed one explains why reading failed.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from decimal import Decimal
 from enum import StrEnum
 from functools import cache
 from math import isfinite
@@ -19,7 +21,7 @@ import attrs
 
 from toolloop.errors import ProtocolError, ToolLoopError, UnreadableSnapshot
 from toolloop.machine.record import journal_events as ev
-from toolloop.machine.record.loop import Kept, Loop, Phase, ResumePoint, Round, RoundCalls, round_of
+from toolloop.machine.record.loop import Kept, Loop, Phase, Round, RoundCalls, round_of
 from toolloop.machine.record.replies import ParsedReply, read_reply
 from toolloop.machine.record.state import Path, State
 from toolloop.machine.values.calls import Call, DecisionRecord, GrantSpec, PolicyResult, Result, StandingGrant, Status
@@ -28,6 +30,7 @@ from toolloop.machine.values.jsontext import JSON, decode
 from toolloop.machine.values.setup import Setup, ToolFacts
 from toolloop.machine.values.splicing import Splice
 from toolloop.machine.values.stop_reasons import ReplyAction
+from toolloop.stores.row_checks import is_time
 from toolloop.terminations import Termination
 
 if TYPE_CHECKING:
@@ -46,7 +49,6 @@ _JSON_FIELDS: dict[type, tuple[str, ...]] = {
     Setup: ("params",),
     ToolFacts: ("input_schema",),
     Loop: ("messages", "unjoined", "queued", "response"),
-    ResumePoint: ("parted", "unjoined", "queued"),
     Kept: ("messages",),
     Round: ("reply",),
     DecisionRecord: ("content",),
@@ -54,6 +56,16 @@ _JSON_FIELDS: dict[type, tuple[str, ...]] = {
     GrantSpec: ("match",),
     StandingGrant: ("match", "exact"),
     Call: ("input", "edited"),
+}
+
+# The fields that hold times. Those of events: `at` and `said_at`.
+_TIME_FIELDS: dict[type, tuple[str, ...]] = {
+    Loop: ("now",),
+    Kept: ("at",),
+    DecisionRecord: ("at",),
+    GrantSpec: ("expires_at",),
+    StandingGrant: ("at", "expires_at"),
+    Call: ("expires_at",),
 }
 
 _ROLES = ("user", "assistant", "system")
@@ -122,6 +134,10 @@ def _converter(*, detailed: bool = False) -> Converter:
     converter.register_structure_hook(int, _integer)
     converter.register_structure_hook(bool, _truth)
     converter.register_structure_hook(float, _number)
+    converter.register_structure_hook(Decimal, _amount)
+    converter.register_unstructure_hook(Decimal, lambda value: f"{value:f}")
+    converter.register_structure_hook(int | Decimal, _count)
+    converter.register_unstructure_hook(int | Decimal, lambda value: f"{value:f}" if type(value) is Decimal else value)
     converter.register_structure_hook_factory(_is_a(tuple, frozenset, Chain), lambda kind: _sequence(converter, kind))
     converter.register_unstructure_hook_factory(
         _is_a(Chain), lambda kind: converter.gen_unstructure_iterable(kind, list)
@@ -141,7 +157,7 @@ def _converter(*, detailed: bool = False) -> Converter:
     for kind in (Loop, Call):
         # `omit_if_default` is positional in cattrs.
         converter.register_unstructure_hook(kind, namedtuple_dict_unstructure_factory(kind, converter, True))  # noqa: FBT003 - cattrs takes it by position
-    converter.register_structure_hook_factory(_JSON_FIELDS.__contains__, lambda kind: _checked(converter, kind))
+    converter.register_structure_hook_factory(_is_checked, lambda kind: _checked(converter, kind))
     return converter
 
 
@@ -164,6 +180,16 @@ def _number(value: JSON, _: Any) -> float:
     if type(value) in (float, int) and isfinite(number := float(value)):
         return number
     raise _unfit("a finite number", value)
+
+
+def _amount(value: JSON, _: Any) -> Decimal:
+    if type(value) is str and re.fullmatch(r"\d{1,30}(\.\d{1,60})?", value, re.ASCII):
+        return Decimal(value)
+    raise _unfit("an amount of dollars as a text", value)
+
+
+def _count(value: JSON, _: Any) -> int | Decimal:
+    return _amount(value, Decimal) if type(value) is str else _integer(value, int)
 
 
 def _truth(value: JSON, _: Any) -> bool:
@@ -276,8 +302,16 @@ def _register_tagged(converter: Converter, union: Any, tag: str, name_of: Callab
     converter.register_unstructure_hook_func(is_it, unstructure)
 
 
+def _is_event(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, ev.Event)
+
+
+def _is_checked(kind: Any) -> bool:
+    return kind in _JSON_FIELDS or kind in _TIME_FIELDS or _is_event(kind)
+
+
 def _checked(converter: Converter, kind: type[Any]) -> Hook:
-    """Refuse a value with a text that is not the expected JSON: its request could not be sent."""
+    """Refuse a value with a text that is not the expected JSON, or with a time that no datetime can hold."""
     from cattrs.cols import namedtuple_dict_structure_factory  # noqa: PLC0415 - likewise
     from cattrs.gen import make_dict_structure_fn  # noqa: PLC0415 - likewise
 
@@ -288,9 +322,15 @@ def _checked(converter: Converter, kind: type[Any]) -> Hook:
     else:
         plain = namedtuple_dict_structure_factory(kind, converter, "from_converter", True)  # noqa: FBT003 - likewise
 
+    texts = _JSON_FIELDS.get(kind, ())
+    times = _TIME_FIELDS.get(kind, ("at", "said_at") if _is_event(kind) else ())
+
     def structure(value: JSON, _: Any) -> Any:
         made = plain(value, kind)
-        for name in _JSON_FIELDS[kind]:
+        for name in times:
+            if not is_time(getattr(made, name)):
+                raise _Unfit(f"{name!r} is not a time")
+        for name in texts:
             found = getattr(made, name)
             if isinstance(found, str):
                 is_sound = _is_sound(_decoded(found), name, kind)

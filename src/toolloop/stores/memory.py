@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import builtins  # `list` is a method of a store
-import os
 import secrets
 import threading
 from collections.abc import Collection, Mapping, Sequence
@@ -11,18 +10,20 @@ from itertools import count, islice
 
 from attrs import define, evolve, field
 
+from toolloop._forks import hold_at_fork
 from toolloop._public import set_module
 from toolloop.errors import StoreError
-from toolloop.stores import arguments, checks, store_errors
-from toolloop.stores.protocol import Entry, Head, Lease, StoredJournal, StoredLoop
-from toolloop.stores.rows import added
+from toolloop.stores import arguments, store_errors
+from toolloop.stores.digests import first_digest, next_digest
+from toolloop.stores.protocol import Entry, Head, Lease, Left, StoredJournal, StoredLoop
+from toolloop.stores.revisions import Revision
+from toolloop.stores.rows import added, is_current
 
 # One lock for all stores: it is held for microseconds, and a fork waits for one lock only.
 _LOCK = threading.RLock()
 _TRANSACTION = threading.Lock()  # also held, so that a signal handler during a transaction is detected
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_LOCK.release)
+hold_at_fork(_LOCK)
 
 
 def _transaction() -> threading.Lock:
@@ -35,25 +36,35 @@ def _transaction() -> threading.Lock:
 @define
 class _Loop:
     number: int
+    first: bytes  # the start of its chain of digests
     head: Head
     metadata: dict[str, str]
     created: float
-    entries: dict[str, Entry] = field(factory=dict)  # by id, in their order
+    entries: dict[str, tuple[Entry, bytes]] = field(factory=dict)  # by id, in their order, with their digests
     lease: Lease | None = None
     progress: tuple[int, str | None] = (0, None)  # the token of its lease, and the text
+    left: tuple[int, Left] | None = None  # the revision, and why workers left it then
 
-    def add(self, entries: Sequence[Entry]) -> int:
-        self.entries |= {entry.id: entry for entry in entries}  # in one step, so that an interrupt cannot split it
-        return len(self.entries)
+    def add(self, entries: Sequence[Entry]) -> Revision:
+        digest, new = self.digest, dict[str, tuple[Entry, bytes]]()
+        for entry in entries:  # an id occurs once, so that the ids are enough to tell two histories apart
+            digest = next_digest(digest, (entry.id.encode(),))
+            new[entry.id] = (entry, digest)
+        self.entries |= new  # in one step, so that an interrupt cannot split it
+        return self.rev
+
+    @property
+    def digest(self) -> bytes:
+        return next(reversed(self.entries.values()))[1] if self.entries else self.first
+
+    @property
+    def rev(self) -> Revision:
+        return Revision(len(self.entries), self.digest.hex())
 
     def row(self, loop_id: str) -> StoredLoop:
-        metadata = dict(self.metadata)
-        return StoredLoop(
-            loop_id, self.head, len(self.entries), self.lease, self.created, metadata, cursor=str(self.number)
-        )
-
-    def is_leased_by(self, lease: Lease) -> bool:
-        return self.lease is not None and self.lease.token == lease.token
+        metadata, rev, cursor = dict(self.metadata), self.rev, str(self.number)
+        left = self.left[1] if self.left is not None and self.left[0] == rev else None
+        return StoredLoop(loop_id, self.head, rev, self.lease, self.created, metadata, cursor=cursor, left=left)
 
 
 @set_module("toolloop")
@@ -62,6 +73,8 @@ class MemoryStore:
 
     It has the methods of `Store`.
     """
+
+    takes_alternatives: bool = True
 
     def __init__(self) -> None:
         """Start empty."""
@@ -74,11 +87,11 @@ class MemoryStore:
         self, loop_id: str, entries: Sequence[Entry], *, head: Head, metadata: Mapping[str, str] | None = None
     ) -> int:
         """See `Store.create`."""
-        kept = checks.check_create(loop_id, entries, head, metadata)
+        kept = dict(metadata or {})
         with _LOCK, _transaction():
             if loop_id in self._loops:
                 raise store_errors.taken(loop_id)
-            loop = _Loop(next(self._numbers), head.behind(head), kept, head.changed)
+            loop = _Loop(next(self._numbers), first_digest(loop_id), head.behind(head), kept, head.changed)
             rev = loop.add(entries)
             self._loops[loop_id] = loop
             return rev
@@ -95,28 +108,29 @@ class MemoryStore:
         instead_of: Head | None = None,
     ) -> int:
         """See `Store.append`."""
-        checks.check_known(loop_id, first_id)
-        checks.check_append(entries, expected_rev, head, lease, instead_of)
         with _LOCK, _transaction():
             loop = self._find(loop_id, first_id)
             row, known = loop.row(loop_id), loop.entries
             new = added(row, entries, known, expected_rev=expected_rev, lease=lease, instead_of=instead_of)
             if new is None:
                 return row.rev
-            loop.head = loop.head if head is None else head.behind(loop.head)
+            if head is not None:
+                loop.metadata = loop.metadata if head.metadata is None else dict(head.metadata)
+                loop.head = head.behind(loop.head)
             return loop.add(new)
 
     def load(self, loop_id: str, *, after: int = 0, first_id: str | None = None) -> StoredJournal:
         """See `Store.load`."""
-        checks.check_known(loop_id, first_id)
-        arguments.check_integer("after", after)
         with _LOCK, _transaction():
-            entries = self._find(loop_id, first_id).entries
-            return StoredJournal(len(entries), tuple(entries.values())[after:])
+            loop = self._find(loop_id, first_id)
+            entries, rev = tuple(loop.entries.values()), loop.rev
+            known = entries[after - 1][1] if 0 < after <= rev else loop.first
+            if Revision.of(after).digest is not None and (after > rev or Revision(after, known.hex()) != after):
+                raise store_errors.set_back(loop_id, after, rev)
+            return StoredJournal(rev, tuple(entry for entry, _ in entries[after:]))
 
     def head(self, loop_id: str) -> StoredLoop:
         """See `Store.head`."""
-        arguments.check_text("loop_id", loop_id)
         with _LOCK, _transaction():
             return self._find(loop_id).row(loop_id)
 
@@ -124,75 +138,62 @@ class MemoryStore:
         self,
         status: str | Collection[str] | None = None,
         *,
-        metadata: Mapping[str, str] | None = None,
+        metadata: arguments.MetadataFilter = None,
         limit: int = 100,
         before: str | None = None,
     ) -> builtins.list[StoredLoop]:
         """See `Store.list`."""
         statuses, end = arguments.check_page(status, limit, before)
-        wanted = arguments.check_metadata(metadata).items()
+        wanted = [each.items() for each in arguments.check_alternatives(metadata)]
         with _LOCK, _transaction():
             found = (
                 loop.row(loop_id)
                 for loop_id, loop in reversed(self._loops.items())
                 if (statuses is None or loop.head.status in statuses)
-                and wanted <= loop.metadata.items()
+                and any(each <= loop.metadata.items() for each in wanted)
                 and (end is None or loop.number < end)
             )
             return builtins.list(islice(found, limit))
 
     def delete(self, loop_id: str) -> None:
         """See `Store.delete`."""
-        arguments.check_text("loop_id", loop_id)
         with _LOCK, _transaction():
             self._find(loop_id)
             del self._loops[loop_id]
-
-    def lease(self, loop_id: str) -> Lease | None:
-        """See `Store.lease`."""
-        arguments.check_text("loop_id", loop_id)
-        with _LOCK, _transaction():
-            return self._find(loop_id).lease
 
     def acquire(
         self, loop_id: str, owner: str, *, until: float, instead_of: int | None = None, first_id: str | None = None
     ) -> Lease:
         """See `Store.acquire`."""
-        checks.check_known(loop_id, first_id)
         lease = Lease(loop_id, owner, 0, until)
-        if instead_of is not None:
-            arguments.check_integer("instead_of", instead_of)
         with _LOCK, _transaction():
             loop = self._find(loop_id, first_id)
             if loop.lease is not None and loop.lease.token != instead_of:
                 raise store_errors.leased(loop_id, loop.lease)
-            loop.lease = evolve(lease, token=next(self._tokens))
-            return evolve(loop.lease, rev=len(loop.entries))
+            loop.lease, loop.left = evolve(lease, token=next(self._tokens)), None
+            return evolve(loop.lease, rev=loop.rev)
 
     def renew(self, lease: Lease, *, until: float) -> Lease:
         """See `Store.renew`."""
-        arguments.check_kind("lease", lease, Lease)
-        arguments.check_seconds("until", until)
         with _LOCK, _transaction():
             loop = self._find(lease.loop_id)
-            if loop.lease is None or not loop.is_leased_by(lease):
+            if loop.lease is None or not is_current(lease, loop.row(lease.loop_id)):
                 raise store_errors.lost(lease.loop_id, loop.lease)
             loop.lease = evolve(loop.lease, until=until)
             return loop.lease
 
     def release(self, lease: Lease) -> None:
         """See `Store.release`."""
-        arguments.check_kind("lease", lease, Lease)
         with _LOCK, _transaction():
             loop = self._loops.get(lease.loop_id)
-            if loop is not None and loop.is_leased_by(lease):
+            if loop is not None and is_current(lease, loop.row(lease.loop_id)):
                 loop.lease = None
 
     def keep_progress(self, lease: Lease, text: str | None) -> None:
         """Keep a text beside a lease, or remove it. Nothing happens if it is not the loop's lease."""
         with _LOCK, _transaction():
             loop = self._loops.get(lease.loop_id)
-            if loop is not None and loop.is_leased_by(lease):
+            if loop is not None and is_current(lease, loop.row(lease.loop_id)):
                 loop.progress = (lease.token, text)
 
     def progress(self, loop_id: str) -> str | None:
@@ -202,6 +203,25 @@ class MemoryStore:
             if loop is None or loop.lease is None or loop.lease.token != loop.progress[0]:
                 return None
             return loop.progress[1]
+
+    def tallies(self, metadata: arguments.MetadataFilter = None) -> builtins.list[tuple[str, str | None]]:
+        """Return each loop with its tally as JSON text, None if it has none; see `SqliteStore.tallies`."""
+        rows = self.list(metadata=metadata, limit=max(1, len(self._loops)))
+        return [(row.loop_id, row.head.tally) for row in rows]
+
+    def mark_left(self, loop: StoredLoop, left: Left) -> None:
+        """Keep why a worker left a loop to others, as long as the row of the loop is as given."""
+        with _LOCK, _transaction():
+            found = self._loops.get(loop.loop_id)
+            if found is None or (str(found.number), len(found.entries), found.lease) != (
+                loop.cursor,
+                loop.rev,
+                loop.lease,
+            ):
+                return
+            if found.left is not None and (found.left[1].why, found.left[1].missing) == (left.why, left.missing):
+                left = found.left[1]
+            found.left = (loop.rev, left)
 
     def secret(self) -> str:
         """See `Store.secret`."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 
 from attrs import astuple, field, frozen
 
 from toolloop._public import set_module
 from toolloop.machine.values.jsontext import JSON, decode, encode
+from toolloop.stores.row_checks import check_call, check_named
 
 WHOLE_INPUT = 4000  # characters of an input as JSON; a longer one is shortened
 _PREVIEW = 2000  # characters of a preview
@@ -41,10 +43,13 @@ class PendingCall:
               `groups`, `at`, `via`, and `counts`: whether it counts for a demand.
             - `edited`: after an edit by a person: `unjudged` until the policies have judged the edited input, then
               `judged`.
+            - `remind_after`: after how many seconds of waiting to remind of it, in order.
             - `since`: when it began to wait, in seconds since the epoch.
             - `size`: the number of characters of the input as JSON, if `input_text` is shortened.
             - `asked`, `said`: the beginning of the user's last message, and of the text of the reply with the call.
-            - `usage`: the `input_tokens`, `output_tokens` and `total_tokens` of the loop, including nested loops.
+            - `usage`: the tokens of the loop, including nested loops, named as in `Usage`: `input_tokens`,
+              `total_input_tokens`, `output_tokens` and `total_tokens`.
+            - `cost`: what the loop has cost, if prices were set: `dollars` as a decimal text, and `is_partial`.
             - `secret`: the parameters whose values are hidden in `input_text`.
 
     """
@@ -76,6 +81,16 @@ class PendingCall:
         """A copy of the input. In a shortened one, a long value is cut to the beginning of its text."""
         value: dict[str, JSON] = decode(self.input_text)
         return value
+
+    # Made once: each decision writes the rows of all other calls again.
+
+    @cached_property
+    def _positions(self) -> str:
+        return json.dumps(astuple(self, recurse=False)[:_POSITIONS], separators=(",", ":"))
+
+    @cached_property
+    def _named(self) -> str:
+        return f"{json.dumps(self.digest)}:{json.dumps(dict(self.named), separators=(',', ':'))}"
 
 
 def preview_of(text: str | None) -> tuple[str | None, bool]:
@@ -114,7 +129,7 @@ def _cut(text: str) -> str:
 
 def pending_to_json(pending: Iterable[PendingCall]) -> str:
     """Return calls as ASCII JSON: a list for each call, with its fields in order, without `named`."""
-    return json.dumps([astuple(each, recurse=False)[:_POSITIONS] for each in pending], separators=(",", ":"))
+    return f"[{','.join([each._positions for each in pending])}]"  # noqa: SLF001 - it is for this function
 
 
 def pending_from_json(text: str, named: str | None = None) -> tuple[PendingCall, ...]:
@@ -129,18 +144,20 @@ def pending_from_json(text: str, named: str | None = None) -> tuple[PendingCall,
         TypeError, ValueError: a text is damaged.
 
     """
-    found = {} if named is None else {digest: dict(entry) for digest, entry in dict(decode(named)).items()}
     if text == "[]":
         return ()
+    found, calls = {} if named is None else check_named(decode(named)), decode(text)
+    if not isinstance(calls, list):
+        raise ValueError("its waiting calls are not a list")  # noqa: TRY004 - the content of a text
     return tuple(
         [
             PendingCall(tuple(path), tuple(names), why, tuple(takes), digest, *more, named=found.get(digest, {}))  # type: ignore[misc]  # `more` has at most five values
-            for path, names, why, takes, digest, *more in decode(text)
+            for path, names, why, takes, digest, *more in map(check_call, calls)
         ]
     )
 
 
 def named_to_json(pending: Iterable[PendingCall]) -> str | None:
     """Return `named` of calls as ASCII JSON, by the digests of the calls; None if all are empty."""
-    named = {each.digest: dict(each.named) for each in pending if each.named}
-    return json.dumps(named, separators=(",", ":")) if named else None
+    named = [each._named for each in pending if each.named]  # noqa: SLF001 - likewise
+    return f"{{{','.join(named)}}}" if named else None

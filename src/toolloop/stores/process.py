@@ -10,18 +10,31 @@ import json
 import os
 import platform
 import sys
+import time
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
+from toolloop._forks import ProcessState
+
 _PROC = Path("/proc")
+# Counts the time for which the system was suspended. Linux does not count it in CLOCK_MONOTONIC, and macOS does.
+_BOOT_CLOCK = getattr(time, "CLOCK_BOOTTIME", None if sys.platform == "win32" else time.CLOCK_MONOTONIC)
 
 
-@cache
+def boot_clock() -> float:
+    """Return seconds by a clock that never goes back, and that counts suspension where the system can do that."""
+    return time.monotonic() if _BOOT_CLOCK is None else time.clock_gettime(_BOOT_CLOCK)
+
+
 def this_process() -> str:
     """Return the name of this process: one line of JSON."""
+    return _NAME.value()
+
+
+def _name_of_this() -> str:
     stat = _stat_of(os.getpid())
-    name = {**_here(), "pid": os.getpid(), "start": None if stat is None else _start(stat)}
+    name = {**_HERE.value(), "pid": os.getpid(), "start": None if stat is None else _start(stat)}
     return json.dumps(name, separators=(",", ":"))
 
 
@@ -38,7 +51,7 @@ def standing(owner: str) -> Literal["alive", "gone", "unknown"]:
     """
     name = _parts(owner)
     pid = name.get("pid")
-    here = _here()
+    here = _HERE.value()
     if sys.platform == "linux" and None in here.values():
         return "unknown"  # /proc is not mounted
     if type(pid) is not int or pid < 1 or any(name.get(key) != value for key, value in here.items()):
@@ -65,8 +78,7 @@ def _parts(owner: str) -> dict[str, Any]:
     return name if isinstance(name, dict) else {}
 
 
-@cache
-def _here() -> dict[str, str | None]:
+def _read_here() -> dict[str, str | None]:
     """Return the host, boot and PID namespace of this process. Its process ids are valid there only."""
     boot = _read(_PROC / "sys/kernel/random/boot_id")
     return {"host": platform.node(), "boot": boot, "pids": _target(_PROC / "self/ns/pid")}
@@ -119,7 +131,6 @@ def _read(path: Path) -> str | None:
         return None
 
 
-if hasattr(os, "register_at_fork"):
-    # A child may be in another PID namespace.
-    os.register_at_fork(after_in_child=this_process.cache_clear)
-    os.register_at_fork(after_in_child=_here.cache_clear)
+# Read when they are first needed. A child may be in another PID namespace.
+_NAME = ProcessState(lambda: cache(_name_of_this))
+_HERE = ProcessState(lambda: cache(_read_here))

@@ -7,7 +7,8 @@ any store against this protocol.
 Each method is one transaction: it succeeds as a whole, or it raises and changes nothing. A store is thread-safe.
 
 Each text is a `str` without NUL and without lone surrogates, because some stores cannot keep those. Ids, owners and
-statuses are not empty. Invalid arguments raise `TypeError` or `ValueError` before anything is stored.
+statuses are not empty, and the events of one append have different ids. The callers see to that: a handle, an inbox
+and a worker check what users give them.
 """
 
 from __future__ import annotations
@@ -70,6 +71,10 @@ class Head:
         changed: when this head was written, in seconds since the epoch.
         notified: for each waiting call, by its `notification_id`: the worker that sends the notification; an empty text
             once it is sent. None in the head of an append keeps the stored value.
+        tally: how its calls were settled, how long they waited, and what it cost, as JSON text; see `tallies` of
+            `SqliteStore`. None in the head of an append keeps the stored value.
+        forked_from: the id of the loop that it is a fork of. None in the head of an append keeps the stored value.
+        metadata: in an append, the new metadata of the loop; None keeps the stored one. Else None: see `StoredLoop`.
 
     """
 
@@ -81,12 +86,18 @@ class Head:
     attempts: int | None = None
     changed: float = 0.0
     notified: Mapping[str, str] | None = None
+    tally: str | None = field(default=None, eq=False, repr=False)
+    forked_from: str | None = field(default=None, eq=False)
+    metadata: Mapping[str, str] | None = field(default=None, eq=False, repr=False)
 
     def behind(self, earlier: Head) -> Head:
         """Return the head that a store keeps when this one replaces an earlier one."""
         attempts = earlier.attempts or 0 if self.attempts is None else self.attempts
         notified = earlier.notified or {} if self.notified is None else dict(self.notified)
-        return evolve(self, attempts=attempts, notified=notified)
+        tally = earlier.tally if self.tally is None else self.tally
+        forked_from = earlier.forked_from if self.forked_from is None else self.forked_from
+        head = evolve(self, attempts=attempts, notified=notified, tally=tally)
+        return evolve(head, forked_from=forked_from, metadata=None)
 
 
 @set_module("toolloop.stores")
@@ -97,10 +108,11 @@ class Lease:
     Attributes:
         loop_id: the loop.
         owner: the driver.
-        token: identifies the lease. A later lease of the loop has a greater token; a renewed lease keeps its token.
+        token: identifies the lease, with the owner. A later lease of the loop has a greater token; a renewed lease
+            keeps its token. After the store was restored from a backup, tokens occur again, with other owners.
         until: when the lease expires, in seconds since the epoch.
         rev: the revision of the loop, if the store's `acquire` returns it. Then the holder knows whether there are new
-            events to read. It is not part of the lease's identity.
+            events to read, or the store was restored. It is not part of the lease's identity.
 
     """
 
@@ -113,17 +125,36 @@ class Lease:
 
 @set_module("toolloop.stores")
 @frozen
+class Left:
+    """Why workers have left a loop to others.
+
+    Attributes:
+        why: the reason, in one sentence.
+        missing: the names of the tools that no worker so far had; for a tool of a nested loop, the names of the outer
+            tools precede it, as in `research/search`.
+        since: when the first of them left it, in seconds since the epoch.
+
+    """
+
+    why: str
+    missing: tuple[str, ...] = ()
+    since: float = 0.0
+
+
+@set_module("toolloop.stores")
+@frozen
 class StoredLoop:
     """A loop as `Store.list` and `Store.head` return it.
 
     Attributes:
         loop_id: the loop.
         head: its summary. `attempts` and `notified` are never None in it.
-        rev: the number of events in the journal.
+        rev: the revision of the journal: the number of its events, and a digest if the store has it.
         lease: the current lease, or None. It may have expired.
         created: when it was created: `changed` of its first head.
-        metadata: a copy of the metadata that `create` was given.
+        metadata: a copy of the metadata that `create` or the last `Head.metadata` gave.
         cursor: the position of this row. `list(before=cursor)` continues after it, even if the loop was deleted.
+        left: why workers have left the loop to others; None if one drives it, or none has looked at this revision.
 
     """
 
@@ -134,6 +165,7 @@ class StoredLoop:
     created: float = 0.0
     metadata: Mapping[str, str] = field(factory=dict)
     cursor: str = field(default="", eq=False, repr=False)
+    left: Left | None = None
 
     @property
     def status(self) -> str:
@@ -172,7 +204,7 @@ class StoredJournal:
     """A journal, or the part of it after a revision.
 
     Attributes:
-        rev: the number of events in the whole journal.
+        rev: the revision of the whole journal.
         entries: the events, oldest first.
 
     """
@@ -185,16 +217,22 @@ class StoredJournal:
 class Store(Protocol):
     """Keep the journals of loops. Any object with these methods is a store.
 
-    The revision of a loop is the number of its events. Each method may also raise `StoreError` when the store fails,
-    and `UnreadableSnapshot` when the stored content is damaged or was written by another program. `load` must return
-    exactly the stored events, or raise: the calls of a damaged journal might run twice.
+    The revision of a loop is the number of its events. A store should return a `Revision`, which also has a digest of
+    these events. Then a process that remembers a revision notices that the store was restored from a backup and has
+    continued differently since. With a plain `int`, it notices only a smaller number. A revision that the store is
+    given is compared with its digest, if both have one.
+
+    Each method may also raise `StoreError` when the store fails, and `UnreadableSnapshot` when the stored content is
+    damaged or was written by another program. `load` must return exactly the stored events, or raise: the calls of a
+    damaged journal might run twice.
 
     `first_id` is the id of the first event of a journal. It identifies the loop: a loop that was deleted and created
     again under the same id has another first event. Methods with this parameter then raise `LoopNotFound`.
 
     A store may also have `lease_seconds`, `now()`, `watch()`, `list_due()`, both `list_unnotified()` and
-    `mark_notified()`, and both `keep_progress()` and `progress()`: see `PostgresStore`. Without `list_due()`, a worker
-    reads all loops that have not ended.
+    `mark_notified()`, `count()`, `mark_left()`, `tallies()`, both `keep_progress()` and `progress()`, and both
+    `keep_checkpoint()` and `checkpoint()`: see `PostgresStore`; and `vacuum()`: see `SqliteStore`. Without
+    `list_due()`, a worker reads all loops that have not ended.
     """
 
     def create(
@@ -210,7 +248,6 @@ class Store(Protocol):
 
         Raises:
             Conflict: a loop with this id exists.
-            ValueError: two of the events have the same id.
 
         """
         ...
@@ -244,8 +281,8 @@ class Store(Protocol):
         Raises:
             LoopNotFound: the loop does not exist, or its first event has another id.
             Conflict: `lease` is not the loop's current lease. This is checked before the revision.
-            StaleRevision: the revision is not `expected_rev`, or the head is not `instead_of`.
-            ValueError: two of the events have the same id.
+            StaleRevision: the revision is not `expected_rev`, by its number or its digest, or the head is not
+                `instead_of`.
 
         """
         ...
@@ -255,6 +292,7 @@ class Store(Protocol):
 
         Raises:
             LoopNotFound: the loop does not exist, or its first event has another id.
+            StaleRevision: `after` has a digest, and the journal has no such revision: the store was restored.
 
         """
         ...
@@ -298,15 +336,6 @@ class Store(Protocol):
             LoopNotFound: the loop does not exist.
 
         """
-
-    def lease(self, loop_id: str) -> Lease | None:
-        """Return the lease of a loop, which may have expired, or None.
-
-        Raises:
-            LoopNotFound: the loop does not exist.
-
-        """
-        ...
 
     def acquire(
         self, loop_id: str, owner: str, *, until: float, instead_of: int | None = None, first_id: str | None = None

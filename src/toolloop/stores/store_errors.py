@@ -34,9 +34,21 @@ def taken(loop_id: str) -> Conflict:
 
 def stale(loop_id: str, expected: int, rev: int) -> StaleRevision:
     """Return the error for an append to a journal that has changed."""
+    is_another = int(expected) == int(rev)  # then the digests tell them apart
+    found, wanted = (rev, expected) if is_another else (int(rev), int(expected))
     return StaleRevision(
-        f"the journal of loop {loop_id!r} is at revision {rev}, but revision {expected} was expected: load the new "
+        f"the journal of loop {loop_id!r} is at revision {found}, but revision {wanted} was expected: load the new "
         "events, and try again",
+        loop_id=loop_id,
+        rev=rev,
+    )
+
+
+def set_back(loop_id: str, expected: int, rev: int) -> StaleRevision:
+    """Return the error for a revision that the journal does not have any more."""
+    return StaleRevision(
+        f"the journal of loop {loop_id!r} does not contain revision {expected}: the store was restored from a "
+        "backup. Load the loop again",
         loop_id=loop_id,
         rev=rev,
     )

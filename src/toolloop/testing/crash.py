@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 from attrs import frozen
 
@@ -157,7 +157,7 @@ class _Trial:
         """Run one process from start to end; return its moments."""
         process = CrashingStore(self._store, self._history, crash_at)
         try:
-            self._program(process)
+            self._program(cast("Store", process))
         except Exception as error:
             if not process.is_dead:
                 raise AssertionError(f"the program raised {type(error).__name__}: {error}") from error

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import builtins  # `list` is a method of a store
 import json
 import threading
-from collections.abc import Collection, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from attrs import define, field
 
 from toolloop.errors import Conflict, LoopNotFound, StoreError
-from toolloop.stores.protocol import Entry, Head, Lease, Store, StoredJournal, StoredLoop
+from toolloop.stores.protocol import Entry, Lease, Store
 
 # The threads of the library that outlive a driver, where nothing would catch a `BaseException`. The second one releases
 # leases: it retries after a failure of the store, unless the loop is gone.
 _TOOLS, _LEASES = "toolloop-", "leases-of-toolloop"
+_READS = ("load", "head", "list", "secret")  # to crash after one of them is to crash before the next moment
 
 
 class SimulatedCrash(BaseException):
@@ -88,36 +88,20 @@ class CrashingStore:
         yield
         self._reach(f"after {what}")
 
-    def create(
-        self, loop_id: str, entries: Sequence[Entry], *, head: Head, metadata: Mapping[str, str] | None = None
-    ) -> int:
+    def create(self, loop_id: str, entries: Sequence[Entry], **more: Any) -> int:
         """See `Store.create`."""
-        with self._around(f"create({_names(entries)})"):
-            rev = self._store.create(loop_id, entries, head=head, metadata=metadata)
-            self._keep(loop_id, entries)
-        return rev
+        return self._add("create", loop_id, entries, more)
 
-    def append(  # noqa: PLR0913 - what an append is guarded by
-        self,
-        loop_id: str,
-        entries: Sequence[Entry],
-        *,
-        expected_rev: int | None,
-        head: Head | None = None,
-        lease: Lease | None = None,
-        first_id: str | None = None,
-        instead_of: Head | None = None,
-    ) -> int:
+    def append(self, loop_id: str, entries: Sequence[Entry], **more: Any) -> int:
         """See `Store.append`."""
-        with self._around(f"append({_names(entries)})"):
-            given: dict[str, Any] = {"head": head, "lease": lease, "first_id": first_id, "instead_of": instead_of}
-            rev = self._store.append(loop_id, entries, expected_rev=expected_rev, **given)
-            self._keep(loop_id, entries)
-        return rev
+        return self._add("append", loop_id, entries, more)
 
-    def _keep(self, loop_id: str, entries: Sequence[Entry]) -> None:
-        for entry in entries:
-            self._history.stored.setdefault((loop_id, entry.id), entry)
+    def _add(self, method: str, loop_id: str, entries: Sequence[Entry], more: Mapping[str, Any]) -> int:
+        with self._around(f"{method}({', '.join(_name(entry.body) for entry in entries)})"):
+            rev: int = getattr(self._store, method)(loop_id, entries, **more)
+            for entry in entries:
+                self._history.stored.setdefault((loop_id, entry.id), entry)
+        return rev
 
     def delete(self, loop_id: str) -> None:
         """See `Store.delete`."""
@@ -126,18 +110,17 @@ class CrashingStore:
             for key in [key for key in self._history.stored if key[0] == loop_id]:
                 del self._history.stored[key]
 
-    def acquire(
-        self, loop_id: str, owner: str, *, until: float, instead_of: int | None = None, first_id: str | None = None
-    ) -> Lease:
+    def acquire(self, loop_id: str, owner: str, **more: Any) -> Lease:
         """See `Store.acquire`. The lease of a dead process is taken over, as `open` does."""
         with self._around("acquire()"):
             self._history.owners[owner] = self
             try:
-                return self._store.acquire(loop_id, owner, until=until, instead_of=instead_of, first_id=first_id)
+                return self._store.acquire(loop_id, owner, **more)
             except Conflict as held:
                 if held.token is None or not self._history.is_dead(held.owner):
                     raise
-                return self._store.acquire(loop_id, owner, until=until, instead_of=held.token, first_id=first_id)
+                more["instead_of"] = held.token
+                return self._store.acquire(loop_id, owner, **more)
 
     def renew(self, lease: Lease, *, until: float) -> Lease:
         """See `Store.renew`. It depends on the clock, so it is not a moment to crash at."""
@@ -151,41 +134,17 @@ class CrashingStore:
             with self._around("release()"):
                 self._store.release(lease)
 
-    def secret(self) -> str:
-        """See `Store.secret`."""
-        self._reach("before secret()")
-        return self._store.secret()
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        """Return a method of the store that only reads."""
+        if name not in _READS:  # the optional members would make the number of moments depend on the clock
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+        read: Callable[..., Any] = getattr(self._store, name)
 
-    def lease(self, loop_id: str) -> Lease | None:
-        """See `Store.lease`."""
-        self._reach("before lease()")
-        return self._store.lease(loop_id)
+        def ask(*args: Any, **kwargs: Any) -> Any:
+            self._reach(f"before {name}()")
+            return read(*args, **kwargs)
 
-    def load(self, loop_id: str, *, after: int = 0, first_id: str | None = None) -> StoredJournal:
-        """See `Store.load`."""
-        self._reach("before load()")
-        return self._store.load(loop_id, after=after, first_id=first_id)
-
-    def head(self, loop_id: str) -> StoredLoop:
-        """See `Store.head`."""
-        self._reach("before head()")
-        return self._store.head(loop_id)
-
-    def list(
-        self,
-        status: str | Collection[str] | None = None,
-        *,
-        metadata: Mapping[str, str] | None = None,
-        limit: int = 100,
-        before: str | None = None,
-    ) -> builtins.list[StoredLoop]:
-        """See `Store.list`."""
-        self._reach("before list()")
-        return self._store.list(status, metadata=metadata, limit=limit, before=before)
-
-
-def _names(entries: Sequence[Entry]) -> str:
-    return ", ".join(_name(entry.body) for entry in entries)
+        return ask
 
 
 def _name(body: str) -> str:

@@ -98,7 +98,7 @@ class _Checker:
             if isinstance(event, ev.HistoryTaken) and path == event.path:
                 self._take_round(path, loop, event.rerun)
             elif was is not None:
-                self._compare(number, path, was, loop)
+                self._compare(number, path, was, loop, is_restored=isinstance(event, ev.Restored))
             for problem in _unanswered(was, loop):
                 self.note(number, problem)
         return True
@@ -132,6 +132,13 @@ class _Checker:
                     key = (tuple(above), self._round(tuple(above)).iteration, call_id)
                     self._again |= {key} if decision.kind == "rerun" else set()
                     self._answered |= {key} if decision.kind in _ANSWERED else set()
+            case ev.Restored(runs=runs):
+                for name, iteration, _ in runs:
+                    *above, call_id = name.split("/")
+                    key = (tuple(above), iteration, call_id)
+                    if self._round(key[0]).iteration == iteration and self._round(key[0]).find(call_id):
+                        self._runs[key] += 1
+                        self._answered.discard(key)
 
     def _start(self, number: int, path: Path, call_id: str, digest: str | None) -> None:
         loop, round_ = self._loop(path), self._round(path)
@@ -165,14 +172,18 @@ class _Checker:
                 self._again.add(key)
                 self._answered.discard(key)
 
-    def _compare(self, number: int, path: Path, before: Loop, after: Loop) -> None:
-        """Check that each result stays, and record the runs whose end will not be recorded."""
+    def _compare(self, number: int, path: Path, before: Loop, after: Loop, *, is_restored: bool) -> None:
+        """Check that each result stays, and record the runs whose end will not be recorded.
+
+        A result does not stay if the store was restored, and the call may have run: then it waits as uncertain.
+        """
         iteration = _round(before).iteration
         if _round(after).iteration != iteration:
             return
         for was in _round(before).calls:
             now = _round(after).find(was.id)
-            if was.status is Status.SETTLED and (now is None or now.result != was.result):
+            is_uncertain = is_restored and now is not None and now.status is Status.WAITING
+            if was.status is Status.SETTLED and not is_uncertain and (now is None or now.result != was.result):
                 self.note(number, f"the call {was.id!r} ({was.name}) had a result, and now has another one")
             is_lost = was.status is Status.RUNNING and now and now.status not in (Status.RUNNING, Status.SETTLED)
             if is_lost and before.setup.repeatable(was.name):

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from attrs import Factory, field, frozen
 
 from toolloop._public import set_module
-from toolloop.machine.rules.approving import demands_of, is_unjudged, missing, which_count
+from toolloop.machine.rules.approving import count_missing, demands_of, find_counted, is_unjudged
 from toolloop.machine.rules.calls import digest_of
 from toolloop.machine.values.calls import Call, DecisionRecord, Status, text_of_content
 from toolloop.machine.values.demands import Ask, Demand
@@ -122,6 +122,15 @@ class ToolCall:
         return self._call.effective_input
 
     @property
+    def input_schema(self) -> dict[str, JSON] | None:
+        """The JSON Schema of the tool's input; None for a tool that only the API knows."""
+        facts = self._setup.tool(self.name)
+        if facts is not None:
+            return None if facts.input_schema is None else dict(decode(facts.input_schema))
+        defined: list[JSON] = decode(self._setup.params).get("tools") or []
+        return next((tool.get("input_schema") for tool in defined if tool.get("name") == self.name), None)
+
+    @property
     def status(self) -> str:
         """One of `proposed`, `waiting`, `decided`, `cleared`, `running`, `settled`."""
         return str(self._call.status)
@@ -176,7 +185,7 @@ class ToolCall:
     @property
     def counted_approvals(self) -> tuple[RecordedDecision, ...]:
         """Those of `approvals` that count for a demand: under a `fresh` one, none that were given before it stood."""
-        counted = which_count(demands_of(self._call), self._call.approvals)
+        counted = find_counted(demands_of(self._call), self._call.approvals)
         return tuple(each for each, counts in zip(self.approvals, counted, strict=True) if counts)
 
     @property
@@ -184,7 +193,7 @@ class ToolCall:
         """How many approvals are missing; 0 if the call does not wait. A lower bound until a policy judged an edit."""
         if self.why not in ("approval", "uncertain"):
             return 0
-        return sum(missing(demands_of(self._call), self._call.approvals))
+        return sum(count_missing(demands_of(self._call), self._call.approvals))
 
     @property
     def is_edit_judged(self) -> bool:

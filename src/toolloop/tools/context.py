@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from attrs import field, frozen
@@ -40,6 +41,7 @@ class ToolContext:
         state: your own object, from `LoopContext`. It is not part of the repr.
         cancelled: called on each access to `cancelled`; returns whether the call should end early.
         report: called with the arguments of `report`.
+        lease_ends_at: called on each access to `lease_ends_at`; returns seconds since the epoch, or None.
         spent: called with the usage of each request of a loop that the tool drives. Any thread may call it, and it
             never raises.
 
@@ -53,12 +55,23 @@ class ToolContext:
     state: Any = field(default=None, repr=False)
     _cancelled: Callable[[], bool] = field(default=lambda: False, alias="cancelled", repr=False)
     _report: Report = field(default=_ignore, alias="report", repr=False)
+    _lease_ends_at: Callable[[], float | None] = field(default=lambda: None, alias="lease_ends_at", repr=False)
     _spent: Callable[[IterationUsage], None] = field(default=_ignore, alias="spent", repr=False)
 
     @property
     def cancelled(self) -> bool:
         """Whether the call was cancelled, so that the tool should stop."""
         return self._cancelled()
+
+    @property
+    def lease_ends_at(self) -> datetime | None:
+        """When another driver may take the loop over, unless the lease is renewed before; None without a store.
+
+        An aware datetime in UTC, by the clock of the store. It grows as the lease is renewed, and stays if the host is
+        suspended. Pass it to a service that refuses late requests, beside the `idempotency_key`.
+        """
+        until = self._lease_ends_at()
+        return None if until is None else datetime.fromtimestamp(until, UTC)
 
     def report(self, message: object = None, *, progress: float | None = None, total: float | None = None) -> None:
         """Report progress to observers and `events`, as a `CallProgress`. The model does not see it.

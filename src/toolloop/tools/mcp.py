@@ -13,15 +13,15 @@ import base64
 import math
 import re
 from collections.abc import AsyncGenerator, Generator, Iterable, Mapping
-from concurrent.futures import CancelledError, wait
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from concurrent.futures import CancelledError, Future, wait
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
-from anyio import BrokenResourceError, CancelScope, ClosedResourceError, move_on_after
+from anyio import BrokenResourceError, ClosedResourceError, move_on_after
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 from anyio.lowlevel import checkpoint
-from attrs import define, evolve, field, frozen
+from attrs import evolve, frozen
 
 from toolloop.errors import BadTool
 from toolloop.machine.values.jsontext import JSON
@@ -174,36 +174,22 @@ def open_mcp(
         try:
             yield [evolve(each, function=partial(calls.run, each.function), is_async=False) for each in tools]
         finally:
-            portal.call(calls.close)
+            calls.close()
 
 
-@define(eq=False)
-class _Running:
-    """A call in the event loop of a portal. Its methods run there."""
-
-    scope: CancelScope | None = None
-    is_cancelled: bool = False
-
-    def cancel(self) -> None:
-        """Cancel the call, also before it begins."""
-        self.is_cancelled = True
-        if self.scope is not None:
-            self.scope.cancel()
-
-
-@define(eq=False)
 class _Calls:
     """Run calls from any thread in the event loop of a portal."""
 
-    _portal: BlockingPortal
-    _running: set[_Running] = field(factory=set, init=False)  # used in the event loop only
-    _is_closed: bool = field(default=False, init=False)
+    def __init__(self, portal: BlockingPortal) -> None:
+        self._portal = portal
+        self._running = set[Future[Any]]()
 
     def run(self, call: Any, arguments: Mapping[str, JSON], context: ToolContext | None = None) -> Any:
         """Run a call in the event loop, and cancel it there if the context is cancelled."""
-        running, future = _Running(), None
+        future: Future[Any] | None = None
         try:
-            future = self._portal.start_task_soon(self._run, running, call, arguments, context)
+            future = self._start(call, arguments, context)
+            self._running.add(future)
             while not (future.done() or (context is not None and context.cancelled)):
                 wait([future], timeout=_POLL_SECONDS)
             if not future.done():
@@ -211,34 +197,21 @@ class _Calls:
             return future.result()
         except CancelledError as error:
             raise ToolError(_CANCELLED) from error
-        except RuntimeError as error:
-            if future is not None:
-                raise
-            raise ToolError(_DID_NOT_RUN) from error  # the portal has stopped
         finally:
-            if future is None or not future.done():  # also after a KeyboardInterrupt at any point
-                with suppress(RuntimeError):
-                    self._portal.start_task_soon(running.cancel)
+            if future is not None:
+                future.cancel()  # anyio then cancels the task; also after a Ctrl-C. An ended one stays as it is
+                self._running.discard(future)
 
-    async def _run(
-        self, running: _Running, call: Any, arguments: Mapping[str, JSON], context: ToolContext | None
-    ) -> Any:
-        if self._is_closed:
-            raise ToolError(_DID_NOT_RUN)
-        if not running.is_cancelled:
-            with CancelScope() as running.scope:
-                self._running.add(running)
-                try:
-                    return await call(arguments, context)
-                finally:
-                    self._running.discard(running)
-        raise ToolError(_CANCELLED)
+    def _start(self, call: Any, arguments: Mapping[str, JSON], context: ToolContext | None) -> Future[Any]:
+        try:
+            return self._portal.start_task_soon(call, arguments, context)
+        except RuntimeError as error:
+            raise ToolError(_DID_NOT_RUN) from error  # the portal has stopped
 
     def close(self) -> None:
-        """Cancel the running calls, and refuse later ones. Runs in the event loop."""
-        self._is_closed = True
-        for running in tuple(self._running):
-            running.cancel()
+        """Cancel the running calls."""
+        for future in tuple(self._running):
+            future.cancel()
 
 
 def _as_tool(  # noqa: PLR0913 - one for each option

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import hmac
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any
 
-from toolloop.machine.values.jsontext import JSON, canonical
+from attrs import define, field
+
+from toolloop.machine.values.jsontext import JSON, canonical, decode, encode
+from toolloop.machine.values.setup import Setup
+from toolloop.machine.values.texts import fill_text
 
 SecretKey = Callable[[], str]
 _SHOWS_END = 16  # characters of a value whose last two are shown; they say too much of a shorter one
@@ -56,3 +61,45 @@ def _hidden(name: str, value: JSON, key: str) -> str:
         digest = hmac.digest(key.encode(), canonical([name, value]).encode("utf-8", "surrogatepass"), "sha256")
         parts.append(f"fingerprint {digest.hex()[:_DIGITS]}")
     return ", ".join(parts)
+
+
+# --- in a conversation ------------------------------------------------------------------------------------------------
+
+
+def hide_in_messages(messages: Iterable[Mapping[str, Any]], setup: Setup, key: SecretKey) -> list[JSON]:
+    """Return a conversation with the secret values of its calls hidden. The model gets them whole."""
+    hiding = _Hiding(setup, key)
+    return [{**message, "content": hiding.content(message["content"])} for message in messages]
+
+
+@define
+class _Hiding:
+    """Hides secret values in blocks. `calls`: the calls so far that have some, by id: the name of the tool."""
+
+    setup: Setup
+    key: SecretKey
+    calls: dict[str, str] = field(factory=dict)
+
+    def content(self, content: JSON) -> JSON:
+        return [self._block(block) for block in content] if isinstance(content, list) else content
+
+    def _block(self, block: Mapping[str, Any]) -> JSON:
+        match block:
+            case {"type": "tool_use", "id": call_id, "name": name, "input": dict(given)}:
+                if secrets := self.setup.secrets_of(name):
+                    self.calls[call_id] = name
+                    return {**block, "input": hide_secrets(given, secrets, self.key)}
+            case {"type": "tool_result", "content": list(inside)}:
+                return {**block, "content": self.content(inside)}
+            case {"type": "text", "text": str(text)} if self.calls:
+                return {**block, "text": self._note(text)}
+        return dict(block)
+
+    def _note(self, text: str) -> str:
+        """Return a text for the model, with the input hidden if it is the note that a call ran with an edited one."""
+        for call_id, name in self.calls.items():
+            parts = fill_text(self.setup.texts, "edited", id=call_id, name=name, input="\0").split("\0")
+            if len(parts) == 2 and text.startswith(parts[0]) and text.endswith(parts[1]):  # noqa: PLR2004 - around it
+                given = decode(text[len(parts[0]) : len(text) - len(parts[1])])
+                return encode(hide_secrets(given, self.setup.secrets_of(name), self.key)).join(parts)
+        return text

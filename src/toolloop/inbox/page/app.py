@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Collection
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Mount, Route
+from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from toolloop._public import set_module
@@ -34,10 +35,15 @@ from toolloop.inbox.page.changes import Changes
 from toolloop.inbox.page.dead_links import dead_link_page
 from toolloop.inbox.page.deciding import Deciding
 from toolloop.inbox.page.forms import BadForm
+from toolloop.inbox.page.health import with_health
 from toolloop.inbox.page.people import People, UnknownPersonError, Who
 from toolloop.inbox.page.rendering import rendered
 from toolloop.inbox.page.security import ForbiddenError, FormTokens, TooSoonError, with_headers
+from toolloop.inbox.page.statistics import statistics_page
 from toolloop.inbox.page.views import Views
+from toolloop.inbox.rights.rights import May, Rights, Sees
+from toolloop.rules import Rules
+from toolloop.stores.optional import clock_of
 from toolloop.stores.protocol import Store
 
 if TYPE_CHECKING:
@@ -65,7 +71,10 @@ def inbox_app(  # noqa: PLR0913 - what an application decides
     store: Store,
     *,
     who: Who,
+    may: May | None = None,
+    sees: Sees | None = None,
     hosts: Collection[str] | None = None,
+    rules: Rules | None = None,
     secret: str | None = None,
     refresh: float = 1.0,
     clock: Callable[[], float] = time.time,
@@ -76,52 +85,66 @@ def inbox_app(  # noqa: PLR0913 - what an application decides
         store: the store with the loops.
         who: returns the person of a request, a name or a `Person`, for example from a session or a header that a proxy
             sets. It may be async. None results in a 403 response, an exception in a 503 response. A signed link works
-            for everyone who has it.
+            for everyone who has it, or for its person.
+        may: says what a person may do, as for `Inbox.as_`; it may be async. What is not allowed is not offered, and
+            results in a 403 response. It is also asked about the person of a link.
+        sees: says which loops a person sees, likewise. Other loops result in a 404 response, as loops that do not
+            exist; an exception results in a 503 response. With either function, a link without a person works only for
+            people who are logged in.
         hosts: the host names that are answered, such as `approve.example.org`; others get a 421 response. None: any.
             Give them if `who` names people by something else than a cookie or a header, such as by their address:
             otherwise a page of another site can decide, by a name that leads to this server (DNS rebinding).
+        rules: the approval rules of the workers. The page says which of them match an edit before it is sent.
         secret: the key that signs links and forms; None means the key that the store keeps.
         refresh: the poll interval of the store for an open page, in seconds.
-        clock: seconds since the epoch.
+        clock: seconds since the epoch, if the store has no clock.
 
     Raises:
-        TypeError: `store` is not a store, `who` is not callable, or `hosts` is a string.
+        TypeError: `store` is not a store, a function is not callable, or `hosts` is a string.
 
     """
     inbox = AsyncInbox(store, secret, clock=clock, via="page")
     if not callable(who):
         raise TypeError(f"who: expected a function that takes a request and returns the person's name, got {who!r}")
+    Rights.of("a person", may, sees, may_wait=True)  # checks both
     if isinstance(hosts, str):
         raise TypeError(f"hosts: expected a collection of host names, got {hosts!r}")
-    key = secret or store.secret()
-    views = Views(store, inbox, People(who), FormTokens(key, clock), Changes(store, clock, refresh), clock)
-    forms = Deciding(views)
+    key, clock = secret or store.secret(), clock_of(store, clock)
+    people = People(inbox, store, who, may, sees)
+    views = Views(key, people, FormTokens(key, clock), Changes(clock, refresh), clock, rules)
     app = Starlette(
-        routes=[
-            Route("/", views.home),
-            Route("/changes", views.changes_since),
-            Route("/loops", views.loops),
-            Route("/loop", views.loop),
-            Route("/group", views.group),
-            Route("/group", forms.decide_group, methods=["POST"]),
-            Route("/decide", forms.decide, methods=["POST"]),
-            Route("/stop", forms.stop, methods=["POST"]),
-            Route("/say", forms.say, methods=["POST"]),
-            Route("/withdraw", forms.withdraw, methods=["POST"]),
-            Route("/retry", forms.retry, methods=["POST"]),
-            Route("/revoke", forms.revoke, methods=["POST"]),
-            Route("/link/{token}", views.link),
-            Route("/link/{token}", forms.redeem, methods=["POST"]),
-            Mount("/static", StaticFiles(directory=_STATIC)),
-        ],
+        routes=routes_of(views),
         exception_handlers={
             HTTPException: _refused,
             **{kind: _page(status, title) for kind, status, title in _PAGES},
-            **dict.fromkeys((BadLink, LinkExpired, LinkUsed), dead_link_page(store, key, clock)),
+            **dict.fromkeys((BadLink, LinkExpired, LinkUsed), dead_link_page(views)),
         },
     )
     guarded = with_checked_prefix(app)
-    return with_headers(guarded if hosts is None else for_hosts(guarded, hosts))
+    return with_headers(with_health(guarded if hosts is None else for_hosts(guarded, hosts), store))
+
+
+def routes_of(views: Views) -> list[BaseRoute]:
+    """Return the addresses of the page."""
+    forms = Deciding(views)
+    return [
+        Route("/", views.home),
+        Route("/changes", views.changes_since),
+        Route("/loops", views.loops),
+        Route("/loop", views.loop),
+        Route("/statistics", partial(statistics_page, views)),
+        Route("/group", views.group),
+        Route("/group", forms.decide_group, methods=["POST"]),
+        Route("/decide", forms.decide, methods=["POST"]),
+        Route("/stop", forms.stop, methods=["POST"]),
+        Route("/say", forms.say, methods=["POST"]),
+        Route("/withdraw", forms.withdraw, methods=["POST"]),
+        Route("/retry", forms.retry, methods=["POST"]),
+        Route("/revoke", forms.revoke, methods=["POST"]),
+        Route("/link/{token}", views.link),
+        Route("/link/{token}", forms.redeem, methods=["POST"]),
+        Mount("/static", StaticFiles(directory=_STATIC)),
+    ]
 
 
 def _page(status: int, title: str) -> Callable[[Request, Exception], Awaitable[Response]]:

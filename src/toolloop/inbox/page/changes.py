@@ -30,8 +30,11 @@ import hashlib
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
+from contextlib import ExitStack
 from functools import cached_property, partial
-from typing import Any, Literal
+from math import inf
+from typing import Any, Literal, Protocol
+from weakref import finalize, ref
 
 from attrs import field, frozen
 
@@ -40,16 +43,39 @@ from toolloop._journal.store_access import safely
 from toolloop.errors import LoopNotFound
 from toolloop.inbox.items import InboxCall, TrailEntry
 from toolloop.inbox.listing import CallFilter, InboxPage
-from toolloop.inbox.page.shown.keys import from_key
+from toolloop.inbox.shown.keys import from_key
 from toolloop.inbox.trail import read_trail
+from toolloop.stores.optional import NO_LIMIT, watching, whole_store
 from toolloop.stores.pending import PendingCall
 from toolloop.stores.protocol import Store, StoredLoop
 
 LOOPS = 30  # loops on the first page
-_ALL = 2**62
-_STATES = {"approve": "approved", "deny": "denied", "answer": "answered", "rerun": "rerun", "expired": "expired"}
+_POLL = 3.0  # seconds after which rows are read although the store has reported no change
+_DELAY = 0.2  # seconds in which a store reports a change
+_STATES = {
+    "approve": "approved",
+    "grant": "approved",
+    "deny": "denied",
+    "answer": "answered",
+    "rerun": "rerun",
+    "expired": "expired",
+}
 CallId = tuple[str, tuple[str, ...]]
 State = dict[str, Any]
+
+
+class Viewer(Protocol):
+    """A person at a page: the store as this person sees it, and what identifies that."""
+
+    @property
+    def store(self) -> Store:
+        """The store, as the person sees it."""
+        ...
+
+    @property
+    def seen(self) -> str:
+        """Identifies what the person sees."""
+        ...
 
 
 @frozen
@@ -83,45 +109,88 @@ class Snapshot:
         self, tool: str | None = None, text: str | None = None, sort: Literal["deadline", "age"] = "deadline"
     ) -> InboxPage:
         """Return the calls that can be decided and that match. See `Inbox.pending`."""
-        return InboxPage(self.loops, self.now, CallFilter(tool, None, text), sort=sort, limit=_ALL, cursor=None)
+        return InboxPage(self.loops, self.now, CallFilter(tool, None, text), sort=sort, limit=NO_LIMIT, cursor=None)
+
+    @cached_property
+    def until(self) -> float:
+        """When the next of its calls expires."""
+        ends = (call.expires_at for loop in self.loops for call in loop.pending)
+        return min((at for at in ends if at is not None and at > self.now), default=inf)
 
     def waiting(self) -> dict[CallId, tuple[StoredLoop, PendingCall]]:
         """Return the calls that wait for a decision, also those that have expired and no driver has noticed it."""
         return {(loop.loop_id, call.path): (loop, call) for loop in self.loops for call in loop.pending}
 
 
-class Changes:
-    """Answers pages that ask for changes. Any number of pages share one read of the store in each interval."""
+class News:
+    """Counts the changes that a store reports, from the first time that it is asked for."""
 
-    def __init__(self, store: Store, clock: Callable[[], float], refresh: float) -> None:
+    def __init__(self) -> None:
+        """Watch no store yet."""
+        self.count: int = 0
+        self._watch: ExitStack | None = None
+
+    def begin(self, store: Store) -> None:
+        """Watch a store, unless one is watched, until this object is gone."""
+        whole = whole_store(store)
+        if self._watch is None and hasattr(whole, "watch"):
+            self._watch = ExitStack()
+            this = ref(self)
+
+            def add() -> None:
+                if (news := this()) is not None:
+                    news.count += 1
+
+            self._watch.enter_context(watching(whole, add))
+            finalize(self, self._watch.close).atexit = False
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether a store is watched."""
+        return self._watch is not None
+
+
+class Changes:
+    """Answers pages that ask for changes.
+
+    Pages of people who see the same loops share one read of the store in each interval. Nothing is read while the store
+    reports no change, but for a poll every few seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float], refresh: float) -> None:
         """Store the arguments.
 
         Args:
-            store: the store with the loops.
             clock: seconds since the epoch.
             refresh: the shortest interval between two reads of the same rows, in seconds.
 
         """
-        self._store = store
         self._clock = clock
         self._refresh = refresh
-        self._read: dict[str | None, tuple[float, Snapshot]] = {}
+        self._news = News()
+        self._read: dict[tuple[str, str | None], tuple[float, int, Snapshot]] = {}  # when, and after how many changes
         self._lock = threading.Lock()
 
-    async def version(self, loop_id: str | None) -> str:
+    async def version(self, me: Viewer, loop_id: str | None) -> str:
         """Return the version of the queue, or of a loop. Read it before the rows, so that it is never newer."""
-        return (await self._snapshot(loop_id)).version
+        return (await self._snapshot(me, loop_id)).version
 
-    async def queue(self) -> Snapshot:
-        """Return the queue as it is now."""
-        return await in_thread(partial(self._take, None, is_fresh=True))
+    async def queue(self, me: Viewer) -> Snapshot:
+        """Return the queue of a person as it is now."""
+        return await in_thread(partial(self._take, me, None, is_fresh=True))
 
     async def since(
-        self, version: str | None, query: Mapping[str, str], wanted: CallFilter, fits: Callable[[InboxCall], bool]
+        self,
+        me: Viewer,
+        version: str | None,
+        query: Mapping[str, str],
+        wanted: CallFilter,
+        fits: Callable[[InboxCall], bool],
     ) -> dict[str, Any] | None:
         """Return the answer to a page with this version and these parameters; None if nothing changed.
 
         Args:
+            me: the person at the page.
             version: the version that the page has.
             query: the parameters.
             wanted: which waiting calls the page would show, if it was made now.
@@ -133,12 +202,14 @@ class Changes:
         """
         shown = {key: from_key(key) for key in query.get("calls", "").split()}
         loop_id = query.get("loop")
-        snapshot = await self._snapshot(loop_id)
+        snapshot = await self._snapshot(me, loop_id)
         if snapshot.version == version:
             return None
         now = self._clock()
         waiting = snapshot.waiting()
-        await in_thread(partial(self._settle, snapshot, [each for each in shown.values() if each not in waiting]))
+        await in_thread(
+            partial(self._settle, me.store, snapshot, [each for each in shown.values() if each not in waiting])
+        )
         items, known = snapshot.items, {*shown.values()}
         states = {
             key: _waiting(waiting[call][1], items.get(call), now) if call in waiting else snapshot.settled[call]
@@ -151,34 +222,39 @@ class Changes:
         )
         return {"v": snapshot.version, "calls": states, "new": new, "now": now}
 
-    async def _snapshot(self, loop_id: str | None) -> Snapshot:
-        recent = self._recent(loop_id)
-        return await in_thread(partial(self._take, loop_id)) if recent is None else recent
+    async def _snapshot(self, me: Viewer, loop_id: str | None) -> Snapshot:
+        recent = self._recent(me, loop_id)
+        return await in_thread(partial(self._take, me, loop_id)) if recent is None else recent
 
-    def _recent(self, loop_id: str | None) -> Snapshot | None:
-        last = self._read.get(loop_id)
-        return last[1] if last is not None and time.monotonic() - last[0] < self._refresh else None
+    def _recent(self, me: Viewer, loop_id: str | None) -> Snapshot | None:
+        if (last := self._read.get((me.seen, loop_id))) is None:
+            return None
+        read_at, count, snapshot = last
+        age, is_same = time.monotonic() - read_at, self._news.is_watched and count == self._news.count
+        is_known = is_same and self._refresh >= _DELAY and self._clock() < snapshot.until
+        return snapshot if age < self._refresh or (is_known and age < _POLL) else None
 
-    def _take(self, loop_id: str | None, *, is_fresh: bool = False) -> Snapshot:
+    def _take(self, me: Viewer, loop_id: str | None, *, is_fresh: bool = False) -> Snapshot:
         with self._lock:  # pages that asked meanwhile get what the first one reads
-            if not is_fresh and (recent := self._recent(loop_id)) is not None:
+            if not is_fresh and (recent := self._recent(me, loop_id)) is not None:
                 return recent
-            now, at = time.monotonic(), self._clock()
-            read = {key: each for key, each in self._read.items() if now - each[0] < self._refresh}
-            loops, version = self._queue(at) if loop_id is None else self._loop(loop_id, at)
-            last = self._read.get(loop_id)
-            snapshot = last[1] if last is not None and last[1].version == version else Snapshot(version, at, loops)
-            self._read = {**read, loop_id: (now, snapshot)}
+            self._news.begin(me.store)
+            now, at, key, count = time.monotonic(), self._clock(), (me.seen, loop_id), self._news.count
+            read = {key: each for key, each in self._read.items() if now - each[0] < max(_POLL, self._refresh)}
+            loops, version = self._queue(me.store, at) if loop_id is None else self._loop(me.store, loop_id, at)
+            last = self._read.get(key)
+            snapshot = last[2] if last is not None and last[2].version == version else Snapshot(version, at, loops)
+            self._read = {**read, key: (now, count, snapshot)}
             return snapshot
 
-    def _queue(self, now: float) -> tuple[list[StoredLoop], str]:
-        newest = self._store.list(limit=LOOPS)
-        loops = self._store.list(("needs_decision", "failed"), limit=_ALL)
+    def _queue(self, store: Store, now: float) -> tuple[list[StoredLoop], str]:
+        newest = store.list(limit=LOOPS)
+        loops = store.list(("needs_decision", "failed"), limit=NO_LIMIT)
         return loops, self._version(now, loops, [(each.loop_id, each.created, each.status) for each in newest])
 
-    def _loop(self, loop_id: str, now: float) -> tuple[list[StoredLoop], str]:
+    def _loop(self, store: Store, loop_id: str, now: float) -> tuple[list[StoredLoop], str]:
         try:
-            loops = [self._store.head(loop_id)]
+            loops = [safely(loop_id, partial(store.head, loop_id))]
         except LoopNotFound:
             loops = []
         return loops, self._version(now, loops)
@@ -189,7 +265,7 @@ class Changes:
         rows = [(each.loop_id, each.created, each.rev, each.status) for each in loops]
         return hashlib.blake2b(repr((rows, heads, expired, more)).encode(), digest_size=8).hexdigest()
 
-    def _settle(self, snapshot: Snapshot, calls: Collection[CallId]) -> None:
+    def _settle(self, store: Store, snapshot: Snapshot, calls: Collection[CallId]) -> None:
         """Find the states of calls that do not wait, once for all pages."""
         with self._lock:
             missing: dict[str, list[tuple[str, ...]]] = {}
@@ -197,15 +273,7 @@ class Changes:
                 if (loop_id, path) not in snapshot.settled:
                     missing.setdefault(loop_id, []).append(path)
             for loop_id, paths in missing.items():
-                snapshot.settled.update(self._settled(loop_id, paths))
-
-    def _settled(self, loop_id: str, paths: list[tuple[str, ...]]) -> dict[CallId, State]:
-        try:
-            trail = read_trail(safely(loop_id, partial(self._store.load, loop_id)).entries)
-        except LoopNotFound:
-            return {(loop_id, path): {"state": "gone", "by": None, "at": None} for path in paths}
-        last = {entry.path: entry for entry in trail}
-        return {(loop_id, path): _settled(last.get(path)) for path in paths}
+                snapshot.settled.update(_settled_in(store, loop_id, paths))
 
 
 def _is_over(call: PendingCall, now: float) -> bool:
@@ -217,6 +285,15 @@ def _waiting(call: PendingCall, item: InboxCall | None, now: float) -> State:
         return {"state": "expired", "by": None, "at": call.expires_at}
     counts = {"approvals": len(item.approvals), "missing": item.missing}
     return {"state": "waiting", "why": call.why, "digest": call.digest, **counts}
+
+
+def _settled_in(store: Store, loop_id: str, paths: list[tuple[str, ...]]) -> dict[CallId, State]:
+    try:
+        trail = read_trail(safely(loop_id, partial(store.load, loop_id)).entries)
+    except LoopNotFound:
+        return {(loop_id, path): {"state": "gone", "by": None, "at": None} for path in paths}
+    last = {entry.path: entry for entry in trail if entry.kind in _STATES}
+    return {(loop_id, path): _settled(last.get(path)) for path in paths}
 
 
 def _settled(last: TrailEntry | None) -> State:

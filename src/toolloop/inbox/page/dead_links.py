@@ -11,31 +11,32 @@ from starlette.responses import Response
 
 from toolloop._drivers.event_loops import in_thread
 from toolloop._journal.store_access import safely
-from toolloop.errors import BadLink, LinkExpired, LinkUsed, LoopNotFound, UnknownCall
-from toolloop.inbox.links import Link
+from toolloop.errors import BadLink, LinkExpired, LinkUsed, LoopNotFound, NotAllowed, UnknownCall
+from toolloop.inbox.page.people import UnknownPersonError
 from toolloop.inbox.page.rendering import rendered
-from toolloop.inbox.page.shown import words
-from toolloop.inbox.page.shown.cards import Card, card_of
-from toolloop.inbox.page.shown.keys import key_of
-from toolloop.machine.values.names import Person
-from toolloop.stores.protocol import Store
+from toolloop.inbox.page.views import Views
+from toolloop.inbox.rights.links import Link
+from toolloop.inbox.shown import words
+from toolloop.inbox.shown.cards import Card
+from toolloop.inbox.shown.keys import key_of
 
 
-def dead_link_page(
-    store: Store, secret: str, clock: Callable[[], float]
-) -> Callable[[Request, Exception], Awaitable[Response]]:
-    """Return the handler of the errors of links. `secret`: the key that signs them."""
+def dead_link_page(views: Views) -> Callable[[Request, Exception], Awaitable[Response]]:
+    """Return the handler of the errors of links."""
 
-    def read(token: str) -> Card | None:
-        with suppress(BadLink, LoopNotFound, UnknownCall):
-            link = Link.of(token, secret, 0.0)  # an expired one, too
-            safely(link.loop_id, partial(store.load, link.loop_id, first_id=link.first_id))
-            return card_of(store, key_of(link.loop_id, link.path), Person(""), clock())
+    async def read(request: Request) -> Card | None:
+        """Return the call, if the person at the link sees it."""
+        with suppress(BadLink, LoopNotFound, UnknownCall, NotAllowed, UnknownPersonError):
+            link = Link.of(request.path_params["token"], views.secret, 0.0)  # an expired one, too
+            me = await views.people.at_link(request, link)
+            find = partial(me.store.load, link.loop_id, first_id=link.first_id)
+            await in_thread(partial(safely, link.loop_id, find))
+            return await views.card(key_of(link.loop_id, link.path), me, views.clock())
         return None
 
     async def page(request: Request, error: Exception) -> Response:
-        card = await in_thread(partial(read, request.path_params["token"]))
-        kind, title, text = _what_became(card, error, clock())
+        card = await read(request)
+        kind, title, text = _what_became(card, error, views.clock())
         return rendered(request, "message.html", status=410, title=title, message=text, kind=kind, back=None)
 
     return page

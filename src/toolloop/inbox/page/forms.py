@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from attrs import field, frozen
 
-from toolloop.inbox.page.shown.schemas import as_mapping, schema_parts
+from toolloop.inbox.shown.schemas import as_mapping, schema_parts
 from toolloop.machine.values import jsontext
 from toolloop.machine.values.jsontext import JSON
 

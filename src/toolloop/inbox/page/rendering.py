@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
@@ -15,15 +13,17 @@ from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
+from toolloop._interface.heads import text_of_cost
 from toolloop.inbox.items import gist_of
 from toolloop.inbox.page.forms import form_fields
-from toolloop.inbox.page.shown import words
-from toolloop.inbox.page.shown.characters import shown_line
-from toolloop.inbox.page.shown.running import running_words
-from toolloop.inbox.page.shown.values import ShownInput, shown_input, shown_text
+from toolloop.inbox.shown import words
+from toolloop.inbox.shown.characters import shown_line
+from toolloop.inbox.shown.edits import changed_fields
+from toolloop.inbox.shown.previews import first_lines, is_diff, unified_lines
+from toolloop.inbox.shown.running import running_words
+from toolloop.inbox.shown.values import shown_input, shown_text
 from toolloop.inbox.transcript import visible
 
-_LINES, _CHARACTERS = 6, 480  # of a text that says why; the rest is one step away
 _NEAR = 20 * 3600  # seconds; a time that is further away has its date
 
 
@@ -32,44 +32,6 @@ def rendered(request: Request, template: str, /, **values: Any) -> HTMLResponse:
     base = request.scope.get("root_path", "")
     html = _templates.get_template(template).render(**{"base": base, "page": "", "me": None, **values})
     return HTMLResponse(html, values.get("status", 200))
-
-
-def _is_long(text: str) -> bool:
-    return len(text) > _CHARACTERS or text.count("\n") >= _LINES
-
-
-def _first_lines(text: str) -> str:
-    return "\n".join(text.split("\n")[:_LINES])[:_CHARACTERS] + "…"
-
-
-def diff_lines(text: str) -> Iterator[tuple[str, str]]:
-    """Yield the lines of a unified diff, each with its kind."""
-    kinds = {"@@": "hunk", "+": "add", "-": "del"}
-    files = {"+++": "hunk", "---": "hunk"}
-    for line in text.rstrip("\n").split("\n"):
-        if line.startswith("@@"):
-            files = {}  # from here on, such a line may be added or removed text
-        yield next((kind for sign, kind in {**files, **kinds}.items() if line.startswith(sign)), ""), line
-
-
-def _is_diff(text: str) -> bool:
-    lines = text.split("\n")
-    return any(line.startswith("@@ ") for line in lines) and any(line.startswith("+++ ") for line in lines)
-
-
-def changed_fields(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[tuple[str, ShownInput]]:
-    """Return the changed fields of an edit, each as one diff with all lines before and after."""
-    names = dict.fromkeys((*old, *new))
-    pairs = {name: [_text(each[name]) if name in each else "" for each in (old, new)] for name in names}
-    return [
-        (name, shown_input({"before": before, "after": after}, diff=("before", "after")))
-        for name, (before, after) in pairs.items()
-        if before != after or (name in old) != (name in new)
-    ]
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2)
 
 
 def _moment(value: float | str | datetime) -> datetime:
@@ -107,17 +69,18 @@ def _environment() -> Environment:
     )
     filters: dict[str, Any] = {
         "address": lambda text: quote(text, safe=""),
+        "cost": text_of_cost,
         "counted": words.count,
-        "diff_lines": diff_lines,
+        "diff_lines": unified_lines,
         "changed": changed_fields,
         "duration": words.duration,
         "exact": _exact,
         "prose": lambda text: [shown_line(line, prose=True) for line in text.split("\n")],
         "gist": gist_of,
         "shown": shown_input,
-        "first_lines": _first_lines,
+        "first_lines": lambda text: f"{first_lines(text)}…",
         "form_fields": form_fields,
-        "is_long": _is_long,
+        "is_long": lambda text: first_lines(text) != text,
         "iso": lambda value: _moment(value).isoformat(),
         "left": words.time_left,
         "line": shown_line,
@@ -128,7 +91,7 @@ def _environment() -> Environment:
     }
     found.filters.update(filters)
     tests: dict[str, Any] = found.tests
-    tests["diff"] = _is_diff
+    tests["diff"] = is_diff
     return found
 
 

@@ -17,9 +17,12 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from toolloop.inbox.page.addresses import behind_proxies, for_hosts
 from toolloop.inbox.page.app import inbox_app
+from toolloop.inbox.page.health import with_health
 from toolloop.inbox.page.people import Who
 from toolloop.inbox.page.rendering import rendered
 from toolloop.inbox.page.security import with_headers
+from toolloop.inbox.rights.rights import May, Sees
+from toolloop.rules import Rules
 from toolloop.stores.protocol import Store
 
 _DRAIN = 1  # seconds for open requests when the server stops
@@ -152,13 +155,26 @@ class Address:
         return f"http://{f'[{self.host}]' if ':' in self.host else self.host}:{port}{self.prefix}/"
 
 
-def serve_page(store: Store, at: Address, *, who: Who | None, name: str, announce: Callable[[str], None]) -> None:
+def serve_page(  # noqa: PLR0913 - what an operator decides
+    store: Store,
+    at: Address,
+    *,
+    who: Who | None,
+    may: May | None = None,
+    sees: Sees | None = None,
+    rules: Rules | None = None,
+    name: str,
+    announce: Callable[[str], None],
+) -> None:
     """Serve the page of a store until it is interrupted.
 
     Args:
         store: the store with the loops.
         at: where to listen, and how visitors get there.
         who: returns the name of the person of a request; see `inbox_app`. None: only the link with the token works.
+        may: says what a person may do; see `inbox_app`.
+        sees: says which loops a person sees; see `inbox_app`.
+        rules: the approval rules of the workers; see `inbox_app`.
         name: the name of the person who uses that link.
         announce: called with the URL once the server listens.
 
@@ -178,10 +194,13 @@ def serve_page(store: Store, at: Address, *, who: Who | None, name: str, announc
     query = ""
     if who is None:
         login = TokenLogin(name, is_secure=public.scheme == "https")
-        app, query = login.around(inbox_app(store, who=login.who)), f"?token={login.token}"
+        app, query = (
+            login.around(inbox_app(store, who=login.who, may=may, sees=sees, rules=rules)),
+            f"?token={login.token}",
+        )
     else:
-        app = inbox_app(store, who=who)
-    app = with_headers(behind_proxies(for_hosts(app, at.hosts), at.proxies, at.prefix))
+        app = inbox_app(store, who=who, may=may, sees=sees, rules=rules)
+    app = with_headers(with_health(behind_proxies(for_hosts(app, at.hosts), at.proxies, at.prefix), store))
     family = socket.AF_INET6 if ":" in at.host else socket.AF_INET
     with socket.create_server((at.host, at.port), family=family) as listening:
         settings = uvicorn.Config(

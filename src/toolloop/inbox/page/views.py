@@ -15,21 +15,21 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from toolloop._drivers.event_loops import in_thread
-from toolloop._interface.grants import standing_grants
+from toolloop._interface.grants import list_standing_grants
 from toolloop._interface.loop_view import view_of
-from toolloop.inbox.asynchronous import AsyncInbox
 from toolloop.inbox.items import InboxCall
 from toolloop.inbox.listing import CallFilter
 from toolloop.inbox.page.changes import LOOPS, Changes, Snapshot
 from toolloop.inbox.page.forms import BadForm
-from toolloop.inbox.page.people import People
+from toolloop.inbox.page.people import Me, People
 from toolloop.inbox.page.rendering import rendered
 from toolloop.inbox.page.security import FormTokens
-from toolloop.inbox.page.shown.cards import Card, card_of, cards_of, read_loop, waiting_cards
-from toolloop.inbox.page.shown.keys import key_of
-from toolloop.inbox.page.shown.queue import MOST, Filters, Queue, alike, group_of, group_of_cards, is_for, queue_of
+from toolloop.inbox.rights.links import Link
+from toolloop.inbox.shown.cards import Card, card_of, cards_of, read_loop, waiting_cards
+from toolloop.inbox.shown.keys import key_of
+from toolloop.inbox.shown.queue import MOST, Filters, Queue, alike, group_of, group_of_cards, is_for, queue_of
 from toolloop.machine.values.names import Person
-from toolloop.stores.protocol import Store
+from toolloop.rules import Rules
 
 FORMS = ("deny", "answer", "edit", "rerun", "grant")
 
@@ -92,14 +92,14 @@ NOT_REFUSED = Refused()
 
 @frozen
 class Views:
-    """The pages of a store."""
+    """The pages of a store. `secret`: the key that signs links; `rules`: those of the workers, if they are known."""
 
-    store: Store
-    inbox: AsyncInbox
+    secret: str
     people: People
     tokens: FormTokens
     changes: Changes
     clock: Callable[[], float] = time.time
+    rules: Rules | None = None
 
     # --- the queue ---------------------------------------------------------------------------------------------------
 
@@ -110,17 +110,17 @@ class Views:
         again = Refused(do=do if do in FORMS else "")
         return await self.queue_page(request, me, Look(Filters.of(query), query.get("call"), query.get("done")), again)
 
-    async def queue_page(self, request: Request, me: Person, look: Look, again: Refused = NOT_REFUSED) -> Response:
+    async def queue_page(self, request: Request, me: Me, look: Look, again: Refused = NOT_REFUSED) -> Response:
         """Return the queue with a call in focus."""
         filters, key, done = look.filters, look.key, look.done
-        now, base, snapshot = self.clock(), request.scope.get("root_path", ""), await self.changes.queue()
-        queue = _queue(snapshot, filters, me, now)
+        now, base, snapshot = self.clock(), request.scope.get("root_path", ""), await self.changes.queue(me)
+        queue = _queue(snapshot, filters, me.person, now)
         shown = key or next(iter(queue.order), None)
         card = None if shown is None else await self.card(shown, me, now)
         # The line above says nothing where no such call exists: the address was made by hand.
-        told = next(iter(await self._cards([done] if done else [], me, now)), None)
-        if card is not None and card.why == "external" and not again.do:
-            again = evolve(again, do="answer")
+        last = next(iter(await self._cards([done] if done else [], me, now)), None)
+        if card is not None:
+            again = _fitting(again, card)
         before, position, after = _around(queue.order, shown)
         at = partial(_reader_address, base, filters)
         place = None
@@ -146,32 +146,40 @@ class Views:
             before=at(before),
             position=position,
             after=at(after),
-            done=told,
+            done=last,
         )
 
-    async def order(self, filters: Filters, me: Person) -> tuple[str, ...]:
+    async def order(self, filters: Filters, me: Me) -> tuple[str, ...]:
         """Return the keys of the calls that the queue would show."""
-        return _queue(await self.changes.queue(), filters, me, self.clock()).order
+        return _queue(await self.changes.queue(me), filters, me.person, self.clock()).order
 
-    async def card(self, key: str, me: Person, now: float) -> Card:
-        """Return a call for the page."""
-        return await in_thread(partial(card_of, self.store, key, me, now))
+    async def card(self, key: str, me: Me, now: float) -> Card:
+        """Return a call for the page, with what the person may do."""
 
-    async def _cards(self, keys: Sequence[str], me: Person, now: float) -> list[Card]:
-        return await in_thread(partial(cards_of, self.store, keys, me, now))
+        def find() -> Card:
+            return _with_rights(card_of(me.store, key, me.person, now), me)
+
+        return await in_thread(find)
+
+    async def _cards(self, keys: Sequence[str], me: Me, now: float) -> list[Card]:
+        return await in_thread(partial(cards_of, me.store, keys, me.person, now))
 
     async def group(self, request: Request) -> Response:
         """Show the calls that are like one, and what came of those that were just decided."""
         return await self.group_page(request, await self.people.require(request), request.query_params)
 
-    async def group_page(self, request: Request, me: Person, query: Any, problem: Problem | None = None) -> Response:
+    async def group_page(self, request: Request, me: Me, query: Any, problem: Problem | None = None) -> Response:
         """Return the page of a group. `query`: `of`, a call of it; `one`: in its loop only; `done`: those decided."""
         now, base, filters = self.clock(), request.scope.get("root_path", ""), Filters.of(query)
-        snapshot = await self.changes.queue()
+        snapshot = await self.changes.queue(me)
         of, one = query.get("of", ""), query.get("one", "")
         done = [*dict.fromkeys(query.get("done", "").split())][:MOST]
         calls = group_of(snapshot.calls, of, in_one_loop=bool(one))[:MOST]
         cards = await self._cards([key_of(call.loop_id, call.path) for call in calls], me, now)
+        await in_thread(lambda: [_with_rights(card, me) for card in cards])
+        # Only calls that this person can decide like this are chosen together.
+        do = "deny" if query.get("do") == "deny" or not any("approve" in card.takes for card in cards) else ""
+        cards = [card for card in cards if (do or "approve") in card.takes]
         results = await self._cards(done, me, now)
         if not cards and not results:
             results = [await self.card(of, me, now)]
@@ -195,7 +203,7 @@ class Views:
             deadline=min(deadlines, default=None),
             fields={"csrf": self.token(me), "back": filters.query(), **here},
             here=f"{base}/group?{filters.query(**here)}",
-            do=query.get("do", ""),
+            do=do,
             problem=problem,
         )
 
@@ -204,7 +212,7 @@ class Views:
     async def loops(self, request: Request) -> Response:
         """List the loops, newest first."""
         me = await self.people.require(request)
-        rows = await in_thread(partial(self.store.list, limit=LOOPS, before=request.query_params.get("before")))
+        rows = await in_thread(partial(me.store.list, limit=LOOPS, before=request.query_params.get("before")))
         more = rows[-1].cursor if len(rows) == LOOPS else None
         return rendered(request, "loops.html", page="loops", me=me, now=self.clock(), rows=rows, more=more)
 
@@ -215,10 +223,11 @@ class Views:
             raise BadForm("the address has no id of a loop")
         return await self.loop_page(request, await self.people.require(request), loop_id)
 
-    async def loop_page(self, request: Request, me: Person, loop_id: str, again: Refused = NOT_REFUSED) -> Response:
+    async def loop_page(self, request: Request, me: Me, loop_id: str, again: Refused = NOT_REFUSED) -> Response:
         """Return the page of a loop."""
-        now, version = self.clock(), await self.changes.version(loop_id)
-        row, story = await in_thread(partial(read_loop, self.store, loop_id))
+        now, version = self.clock(), await self.changes.version(me, loop_id)
+        row, story = await in_thread(partial(read_loop, me.store, loop_id))
+        may = await in_thread(partial(me.allowed, ("say", "stop", "retry", "grant"), row))
         return _again(
             request,
             "loop.html",
@@ -228,14 +237,15 @@ class Views:
             version=version,
             loop_id=loop_id,
             row=row,
+            may=may,
             view={**view_of(story.state), "status": row.status},
             story=story,
             steps=story.steps,
-            waits=(cards := waiting_cards(row, story, me, now)),
+            waits=(cards := waiting_cards(row, story, me.person, now)),
             waiting_paths={card.path for card in cards},
             kept=(kept := [each for each in story.state.root.kept if each.id]),
             kept_ids={each.id for each in kept},
-            grants=standing_grants(story.state, now),
+            grants=list_standing_grants(story.state, now),
             fields={"csrf": self.token(me), "loop": quote(loop_id, safe="")},
             key=token_urlsafe(12),
         )
@@ -250,13 +260,28 @@ class Views:
     async def link_page(self, request: Request, again: Refused) -> Response:
         """Return the page of a link."""
         token, base = request.path_params["token"], request.scope.get("root_path", "")
-        linked, person = await self.inbox.linked(token), await self.people.find(request)
-        card = await self.card(key_of(linked.loop_id, linked.path), person or Person(""), self.clock())
+        me = await self.at_link(request)
+        linked = await me.inbox.linked(token)
+        card = await self.card(key_of(linked.loop_id, linked.path), me, self.clock())
         card.allow = frozenset(linked.takes)
         path = f"{base}/link/{token}"
         fields = {"csrf": self.tokens.of(f"link {token}"), "digest": linked.digest}
-        place = Place(path, path, "", fields, "" if person else number_of(token))
-        return _again(request, "link.html", again, now=card.now, card=card, place=place, focus=False)
+        place = Place(path, path, "", fields, "" if me.is_signed_in else number_of(token))
+        person = "" if me.is_signed_in else me.name
+        return _again(
+            request,
+            "link.html",
+            _fitting(again, card),
+            person=person,
+            now=card.now,
+            card=card,
+            place=place,
+            focus=False,
+        )
+
+    async def at_link(self, request: Request) -> Me:
+        """Return the person at a link. It raises if the link is not valid."""
+        return await self.people.at_link(request, Link.of(request.path_params["token"], self.secret, self.clock()))
 
     # --- changes -----------------------------------------------------------------------------------------------------
 
@@ -267,14 +292,14 @@ class Views:
         wanted = CallFilter(filters.tool or None, None, filters.q or None)
 
         def fits(call: InboxCall) -> bool:
-            return is_for(call, me) == (filters.view == "you")
+            return is_for(call, me.person) == (filters.view == "you")
 
-        answer = await self.changes.since(query.get("since"), query, wanted, fits)
+        answer = await self.changes.since(me, query.get("since"), query, wanted, fits)
         return Response(status_code=204) if answer is None else JSONResponse(answer)
 
     # --- the person --------------------------------------------------------------------------------------------------
 
-    def token(self, me: Person, *, is_new: bool = False) -> str:
+    def token(self, me: Me, *, is_new: bool = False) -> str:
         """Return the token of the forms of a person. `is_new`: the call in focus has just appeared."""
         return self.tokens.of(f"person {me.name}", is_new=is_new)
 
@@ -282,6 +307,21 @@ class Views:
 def _again(request: Request, template: str, again: Refused, /, **values: Any) -> Response:
     """Return a page with what a refused form says."""
     return rendered(request, template, **asdict(again, recurse=False), **values)
+
+
+def _with_rights(card: Card, me: Me) -> Card:
+    """Return a call with what a person may do."""
+    if me.may is not None and card.call is not None:
+        allowed = me.allowed(("approve", "deny", "answer", "rerun", "grant"), card.row, card.call)
+        card.allow = allowed | {"edit"} if "approve" in allowed else allowed - {"grant"}
+    return card
+
+
+def _fitting(again: Refused, card: Card) -> Refused:
+    """Return which form is open: one that the call takes."""
+    if card.why == "external" and not again.do:
+        again = evolve(again, do="answer")
+    return again if again.do in card.takes or not card.waits else evolve(again, do="")
 
 
 def _queue(snapshot: Snapshot, filters: Filters, me: Person, now: float) -> Queue:

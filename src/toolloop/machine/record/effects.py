@@ -21,11 +21,15 @@ class CancelRequest:
 
 @frozen
 class Judge:
-    """Ask the policies about these calls, and first `stop_when` if `stop_when` is true."""
+    """Ask the policies about these calls, and first `stop_when` if `stop_when` is true.
+
+    `output`: read the answer as the typed result.
+    """
 
     calls: tuple[str, ...]
     stop_when: bool = False
     path: tuple[str, ...] = ()
+    output: bool = False
 
 
 @frozen

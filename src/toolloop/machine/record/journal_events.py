@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from attrs import frozen
 
-from toolloop._usage import IterationUsage
+from toolloop._usage import Cost, IterationUsage
 from toolloop.machine.record.loop import Failure, Thread
 from toolloop.machine.record.replies import ParsedReply
 from toolloop.machine.record.state import State
@@ -42,14 +42,32 @@ class Opened(Event):
 
 @frozen
 class Adopted(Event):
-    """A loop was copied from a snapshot or a fork: the other possible first event of a journal."""
+    """A loop was copied from a snapshot or a fork: the other possible first event of a journal.
+
+    Attributes:
+        forked_from: the id of the loop that it is a fork of; None for a snapshot.
+        iteration, message: the iteration after which, or the id of the message before which it begins; 0 and None: it
+            is a copy of that loop as it was.
+        by, via: who forked it, and where, for the record.
+
+    """
 
     state: State
+    forked_from: str | None = None
+    iteration: int = 0
+    message: str | None = None
+    by: str | None = None
+    via: str | None = None
 
 
 @frozen
 class Requested(Event):
-    """A request is about to be sent. Recorded before it is sent."""
+    """A request is about to be sent. Recorded before it is sent.
+
+    `is_priced`: whether its loop has prices. Then a request whose end is never known has a cost that is not known.
+    """
+
+    is_priced: bool = False
 
 
 @frozen
@@ -59,12 +77,14 @@ class Replied(Event):
     Attributes:
         took: its duration in seconds.
         thread: the messages that the server holds now; None if the request did not use a thread.
+        costs: the costs of the reply's parts, in their order; empty if no prices were set.
 
     """
 
     reply: ParsedReply
     took: float = 0.0
     thread: Thread | None = None
+    costs: tuple[Cost, ...] = ()
 
 
 @frozen
@@ -92,12 +112,14 @@ class Judged(Event):
     Attributes:
         results: by call id, in the model's order.
         stop: `stop_when` ended the loop, with `reason`.
+        problems: why the answer is not one of the class of the result, with a text for each field.
 
     """
 
     results: tuple[tuple[str, PolicyResult], ...] = ()
     stop: bool = False
     reason: str | None = None
+    problems: tuple[str, ...] = ()
 
 
 @frozen
@@ -220,6 +242,7 @@ class HistoryTaken(Event):
         splices: the changes of the closed history.
         reply: the assistant message with calls at its end, which is the open round; None if there is none.
         keeps_unjoined: whether unjoined messages before the open reply are kept.
+        beside: the number of messages at the end that stay unjoined, because only a resumption may follow them.
         rerun: the ids of calls of the round that must run again; their results are dropped.
         via: where the caller ordered that, for the record; None in old journals, where no policy judged it.
 
@@ -230,6 +253,7 @@ class HistoryTaken(Event):
     keeps_unjoined: bool = False
     rerun: tuple[str, ...] = ()
     via: str | None = None
+    beside: int = 0
 
 
 @frozen
@@ -248,6 +272,36 @@ class GrantRevoked(Event):
     """The caller revoked a grant. `by`, `via`: who and where, for the record."""
 
     grant_id: str
+    by: str | None = None
+    via: str | None = None
+
+
+@frozen
+class LinksRevoked(Event):
+    """A person revoked links.
+
+    Attributes:
+        call: the links to this call, its path joined with slashes; None: all links of the loop.
+        by, via: who and where, for the record.
+
+    """
+
+    call: str | None = None
+    by: str | None = None
+    via: str | None = None
+
+
+@frozen
+class MetadataChanged(Event):
+    """The metadata of the loop was changed. The row of the loop has all of it.
+
+    Attributes:
+        changes: for each key, the value before and after, or None without one.
+        by, via: who and where, for the record.
+
+    """
+
+    changes: tuple[tuple[str, str | None, str | None], ...]
     by: str | None = None
     via: str | None = None
 
@@ -302,6 +356,22 @@ class Woken(Event):
     setup: Setup | None = None
     driver: str | None = None
     changed_tools: tuple[str, ...] = ()
+
+
+@frozen
+class Restored(Event):
+    """The store was restored from a backup: nothing goes on before a person has decided about it.
+
+    Attributes:
+        runs: the runs of calls that a driver had started and that this journal lacks, each with the path of its call
+            joined with slashes, its iteration and its attempt.
+        by, via: who said that the store was restored, and where, for the record; None if a driver noticed it.
+
+    """
+
+    runs: tuple[tuple[str, int, int], ...] = ()
+    by: str | None = None
+    via: str | None = None
 
 
 @frozen

@@ -11,7 +11,7 @@ from itertools import compress
 from operator import is_not
 from typing import Literal, NamedTuple, overload
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from toolloop._usage import IterationUsage, Usage
 from toolloop.machine.values.calls import Call, StandingGrant, Status
@@ -103,7 +103,10 @@ class RoundCalls(Sequence[Call]):
         return f"RoundCalls({self._calls})"
 
 
-def _round_calls(calls: Iterable[Call]) -> RoundCalls:
+NO_CALLS = RoundCalls()
+
+
+def _to_round_calls(calls: Iterable[Call]) -> RoundCalls:
     return calls if isinstance(calls, RoundCalls) else RoundCalls(calls)
 
 
@@ -120,7 +123,12 @@ class Round:
 
     iteration: int
     reply: str | None
-    calls: RoundCalls = field(factory=RoundCalls, converter=_round_calls)
+    calls: RoundCalls = field(factory=RoundCalls, converter=_to_round_calls)
+
+    @property
+    def reply_messages(self) -> tuple[str, ...]:
+        """Return the reply as messages: none if no block of it may join the history."""
+        return () if self.reply is None else (self.reply,)
 
     def find(self, call_id: str) -> Call | None:
         """Return the call with this id, if it is in this round."""
@@ -129,6 +137,14 @@ class Round:
     def having(self, status: Status) -> list[Call]:
         """Return the calls with this status, in the model's order."""
         return self.calls.having(status)
+
+    def replace(self, changed: Iterable[Call]) -> Round:
+        """Return a new version in which these calls replace those with the same ids."""
+        return Round(self.iteration, self.reply, self.calls.replace(changed))
+
+    def is_settled(self) -> bool:
+        """Return whether every call has its result."""
+        return len(self.having(Status.SETTLED)) == len(self.calls)
 
 
 @frozen
@@ -209,48 +225,41 @@ class Ready:
 
 @frozen
 class Requesting:
-    """A request is in progress. `stopping`: the caller has stopped the loop meanwhile, with `reason`."""
+    """A request is in progress. `stopping`: the caller stopped it, with `reason`. `is_priced`: see `Requested`."""
 
     stopping: bool = False
     reason: str | None = None
+    is_priced: bool = False
 
 
 @frozen
 class Judging:
-    """The reply has arrived. `stop_when` and the policies are called before any call runs."""
+    """The reply has arrived. `stop_when` and the policies are called before any call of its round runs."""
 
+    round: Round
     action: ReplyAction = ReplyAction.RUN
 
 
 @frozen
 class Running:
-    """Calls run, or may start."""
+    """Calls of the round run, or may start."""
+
+    round: Round
 
 
 @frozen
 class Waiting:
-    """It is the caller's turn. `closed`: the round that closed at the end of the turn."""
-
-    reason: WaitReason
-    closed: Round | None = None
-
-
-@frozen
-class ResumePoint:
-    """The point at which a limit ended the loop. `extend` continues here. Calls of its round may still run.
+    """It is the caller's turn.
 
     Attributes:
-        kept: how many messages of the history to keep; the later ones joined when the loop ended.
-        parted: the system messages after them, which were moved because a system message must be last.
+        round: the open round; None unless its calls wait for a decision.
+        closed: the round that closed at the end of the turn.
 
     """
 
-    kept: int
-    parted: tuple[str, ...]
-    unjoined: tuple[str, ...]
-    queued: tuple[str, ...]
-    round: Round | None
-    container: str | None
+    reason: WaitReason
+    round: Round | None = None
+    closed: Round | None = None
 
 
 @frozen
@@ -258,21 +267,30 @@ class Stopping:
     """The loop is to end with `termination`. Nothing starts any more, and the calls that run are waited for."""
 
     termination: Termination
+    round: Round
 
 
 @frozen
 class Finished:
-    """The loop has ended. `resume_point`: only after a limit."""
+    """The loop has ended. After a limit nothing has joined the history, so that the loop can resume.
+
+    Attributes:
+        round: the open round with which it resumes. Its calls may still run.
+        ended_with: that round as the limit found it, if its calls have changed since. The history has these results.
+
+    """
 
     termination: Termination
-    resume_point: ResumePoint | None = None
+    round: Round | None = None
+    ended_with: Round | None = None
 
 
 @frozen
 class Failed:
-    """A request failed. Nothing was consumed, and the caller can retry it."""
+    """A request failed, of this loop or inside a call of its round. Nothing was consumed; the caller can retry it."""
 
     failure: Failure
+    round: Round | None = None
 
 
 @frozen
@@ -290,7 +308,6 @@ class Loop(NamedTuple):
         messages: the closed history, each message as its JSON text.
         unjoined: messages after the history, where the API allows only a resumption: paused replies, and rounds with
             open server calls. They join when the model ends its turn.
-        round: the open round.
         queued: injected messages, until the API allows them.
         response: the last reply, verbatim.
         container: the id of the container that runs the code of the model's open turn.
@@ -307,6 +324,13 @@ class Loop(NamedTuple):
         thread: the messages that the server holds; None if no request used a thread.
         kept: what persons said, until the API allows it. It joins after `queued`, and outlives the end of the loop.
         said: the ids of all that persons said, so that nothing is said twice.
+        epoch: how often the store of the loop was restored from a backup.
+        revoked_links: the calls whose links were revoked, by their paths joined with "/"; None: all links.
+        ids: the ids of the messages, the unjoined messages and the open reply: see `message_ids`.
+        requests: how many requests were sent, including those that failed.
+        named: how many messages were given a number as an id.
+        metadata: the metadata that was changed since the loop was created, by key; None: removed.
+        misfit: whether an answer of this user turn did not fit the class of the result.
 
     """
 
@@ -314,7 +338,6 @@ class Loop(NamedTuple):
     messages: Chain[str]
     phase: Phase = Ready()
     unjoined: tuple[str, ...] = ()
-    round: Round | None = None
     queued: tuple[str, ...] = ()
     response: str | None = None
     container: str | None = None
@@ -334,13 +357,51 @@ class Loop(NamedTuple):
     thread: Thread | None = None
     kept: tuple[Kept, ...] = ()
     said: Chain[str] = Chain()
+    epoch: int = 0
+    revoked_links: tuple[str | None, ...] = ()
+    ids: Chain[str] = Chain()
+    requests: int = 0
+    named: int = 0
+    metadata: tuple[tuple[str, str | None], ...] = ()
+    misfit: bool = False
+
+    @property
+    def round(self) -> Round | None:
+        """Return the open round of a loop that has not ended."""
+        return None if isinstance(self.phase, Finished) else round_of(self)
+
+    @property
+    def calls(self) -> RoundCalls:
+        """Return the calls of the open round; none if no round is open."""
+        return NO_CALLS if isinstance(self.phase, Finished) else find_round_calls(self)
+
+    @property
+    def open_messages(self) -> tuple[str, ...]:
+        """Return the messages after the history: the unjoined ones, and the reply that is open (see `round_of`)."""
+        round_ = round_of(self)
+        return self.unjoined if round_ is None else (*self.unjoined, *round_.reply_messages)
 
 
 def round_of(loop: Loop) -> Round | None:
     """Return the open round; after a limit, the round with which the loop resumes."""
-    if isinstance(loop.phase, Finished):
-        return loop.phase.resume_point.round if loop.phase.resume_point else None
-    return loop.round
+    return None if isinstance(loop.phase, (Ready, Requesting, TooDeep)) else loop.phase.round
+
+
+def find_round_calls(loop: Loop) -> RoundCalls:
+    """Return the calls of the round that `round_of` returns; none without it."""
+    round_ = round_of(loop)
+    return NO_CALLS if round_ is None else round_.calls
+
+
+def replace_calls(loop: Loop, changed: Sequence[Call]) -> Loop:
+    """Return the loop in which these calls replace those with the same ids in the round that `round_of` returns."""
+    phase = loop.phase
+    if not changed or isinstance(phase, (Ready, Requesting, TooDeep)) or phase.round is None:
+        return loop
+    round_ = phase.round.replace(changed)
+    if isinstance(phase, Finished):
+        return loop._replace(phase=evolve(phase, round=round_, ended_with=phase.ended_with or phase.round))
+    return loop._replace(phase=evolve(phase, round=round_))
 
 
 def is_over(loop: Loop) -> bool:

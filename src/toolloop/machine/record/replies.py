@@ -13,9 +13,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeGuard
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
-from toolloop._usage import IterationUsage, Usage
+from toolloop._usage import Cost, IterationUsage, ModelUsage, Usage, read_parts, sum_usage, with_costs
 from toolloop.errors import ProtocolError
 from toolloop.machine.values.calls import Call
 from toolloop.machine.values.jsontext import JSON, decode, encode
@@ -39,6 +39,7 @@ class ParsedReply:
     Attributes:
         text: the whole reply as JSON text, verbatim.
         blocks: its content, decoded; do not change it.
+        parts: its usage by model.
         container: the id of the container that ran its code.
 
     """
@@ -48,27 +49,37 @@ class ParsedReply:
     stop_reason: str | None = None
     model: str | None = None
     request_id: str | None = None
-    usage: Usage = field(factory=Usage)
+    parts: tuple[ModelUsage, ...] = ()
     stop_details: Mapping[str, JSON] | None = field(default=None, eq=False, repr=False)
     container: str | None = None
 
-    def entry(self, iteration: int, seconds: float) -> IterationUsage:
-        """Return the entry for the usage log."""
-        return IterationUsage(iteration, self.model, self.stop_reason, self.request_id, self.usage, seconds)
+    @property
+    def usage(self) -> Usage:
+        """Return the usage of all its parts."""
+        return sum_usage(self.parts)
+
+    def entry(self, iteration: int, seconds: float, costs: Sequence[Cost] = ()) -> IterationUsage:
+        """Return the entry for the usage log. `costs`: of the parts, in their order."""
+        parts = with_costs(self.parts, costs)
+        entry = IterationUsage(
+            iteration, self.model, self.stop_reason, self.request_id, sum_usage(parts), seconds, parts=parts
+        )
+        entry = evolve(entry, is_partial=any(part.is_partial for part in parts))
+        return entry if parts != evolve(entry, parts=()).by_model else evolve(entry, parts=())
 
     def calls(self) -> tuple[Call, ...]:
         """Return the client calls in the model's order. The server runs its own calls."""
-        return calls_in(self.blocks)
+        return list_calls(self.blocks)
 
 
-def calls_in(blocks: Iterable[JSON]) -> tuple[Call, ...]:
+def list_calls(blocks: Iterable[JSON]) -> tuple[Call, ...]:
     """Return the client calls in the blocks of a reply, in order."""
     return tuple(
         Call(
             id=block["id"],
             name=block["name"],
             input=encode(block["input"]),
-            by_code=_by_code(block),
+            by_code=_is_by_code(block),
             toolset=block["toolset_name"] if isinstance(block.get("toolset_name"), str) else None,
         )
         for block in blocks
@@ -89,8 +100,8 @@ def read_reply(body: JSON, *, text: str | None = None, request_id: str | None = 
             out, but stay in the text.
 
     """
-    given = _checked(body.get("content") if isinstance(body, Mapping) else None)
-    blocks = [with_accepted_id(block) for block in given]
+    given = _check_blocks(body.get("content") if isinstance(body, Mapping) else None)
+    blocks = [accept_id(block) for block in given]
     _refuse_equal_ids(blocks)
     if replaced := {_id_of(new): _id_of(old) for new, old in zip(blocks, given, strict=True) if new is not old}:
         body, text = {**body, "content": blocks, "given_ids": replaced}, None
@@ -105,15 +116,22 @@ def read_reply(body: JSON, *, text: str | None = None, request_id: str | None = 
         text=whole,
         blocks=blocks,
         stop_reason=stop_reason,
-        model=_word(body.get("model")),
-        request_id=_word(request_id),
-        usage=Usage.read(body.get("usage")),
-        stop_details=_words(body.get("stop_details")),
-        container=_container(body.get("container")),
+        model=_to_text(body.get("model")),
+        request_id=_to_text(request_id),
+        parts=read_parts(body.get("usage"), _to_text(body.get("model"))),
+        stop_details=_to_texts(body.get("stop_details")),
+        container=_read_container(body.get("container")),
     )
 
 
-def _checked(blocks: JSON) -> list[JSON]:
+def read_spent(body: JSON) -> ParsedReply:
+    """Read only the model and the usage of a reply, which may be no message."""
+    given = body if isinstance(body, Mapping) else {}
+    model = _to_text(given.get("model"))
+    return ParsedReply("", (), model=model, parts=read_parts(given.get("usage"), model))
+
+
+def _check_blocks(blocks: JSON) -> list[JSON]:
     """Return the content of a reply after checking the fields that the loop reads."""
     if not isinstance(blocks, list) or not all(map(_is_block, blocks)):
         raise ProtocolError(
@@ -125,7 +143,7 @@ def _checked(blocks: JSON) -> list[JSON]:
             if not isinstance(block.get("text"), str):
                 raise ProtocolError("the reply has a text block without text", retryable=True)
         elif kind in _CALLS:
-            named = _filled(block.get("id")) and _filled(block.get("name"))
+            named = _is_filled(block.get("id")) and _is_filled(block.get("name"))
             if not (named and isinstance(block.get("input"), Mapping)):
                 raise ProtocolError("the reply has a call without an id, a name or an input object", retryable=True)
         elif not isinstance(block.get("tool_use_id"), str | None):
@@ -133,7 +151,7 @@ def _checked(blocks: JSON) -> list[JSON]:
     return blocks
 
 
-def with_accepted_id(block: Mapping[str, JSON]) -> Mapping[str, JSON]:
+def accept_id(block: Mapping[str, JSON]) -> Mapping[str, JSON]:
     """Return a block of a reply with an id that the API accepts in a request: its own, or one derived from it.
 
     Other servers that implement the protocol send ids such as `functions.pay:0` (source: rule 20). The new id depends
@@ -141,18 +159,18 @@ def with_accepted_id(block: Mapping[str, JSON]) -> Mapping[str, JSON]:
     """
     kind, given = block["type"], _id_of(block)
     pattern, prefix = (_ID, "") if kind in _CLIENT_IDS else (_SERVER_ID, "srvtoolu_")
-    if not _filled(given) or pattern.fullmatch(given):
+    if not _is_filled(given) or pattern.fullmatch(given):
         return block
     readable = re.sub("[^a-zA-Z0-9]+", "_", given)[:_KEPT_OF_ID]
     digest = hashlib.sha256(given.encode(errors="surrogatepass")).hexdigest()[:12]
-    return {**block, _member(block): f"{prefix}{readable}_{digest}"}
+    return {**block, _name_member(block): f"{prefix}{readable}_{digest}"}
 
 
 def _id_of(block: Mapping[str, JSON]) -> JSON:
-    return block.get(_member(block))
+    return block.get(_name_member(block))
 
 
-def _member(block: Mapping[str, JSON]) -> str:
+def _name_member(block: Mapping[str, JSON]) -> str:
     return "id" if block["type"] in _CALLS else "tool_use_id"
 
 
@@ -166,33 +184,33 @@ def _is_block(value: JSON) -> bool:
     return isinstance(value, Mapping) and isinstance(kind := value.get("type"), str) and bool(kind)
 
 
-def _by_code(block: JSON) -> bool:
-    return str(_mapping(block.get("caller")).get("type")).startswith("code_execution")
+def _is_by_code(block: JSON) -> bool:
+    return str(_to_mapping(block.get("caller")).get("type")).startswith("code_execution")
 
 
-def _mapping(value: JSON) -> Mapping[str, JSON]:
+def _to_mapping(value: JSON) -> Mapping[str, JSON]:
     return value if isinstance(value, Mapping) else {}
 
 
-def _word(value: object) -> str | None:
+def _to_text(value: object) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _container(value: JSON) -> str | None:
-    name = _mapping(value).get("id")
-    return name if _filled(name) else None
+def _read_container(value: JSON) -> str | None:
+    name = _to_mapping(value).get("id")
+    return name if _is_filled(name) else None
 
 
-def _words(value: JSON) -> Mapping[str, JSON]:
-    said = _mapping(value)
-    return {name: _word(text) for name, text in said.items()} if said else said
+def _to_texts(value: JSON) -> Mapping[str, JSON]:
+    said = _to_mapping(value)
+    return {name: _to_text(text) for name, text in said.items()} if said else said
 
 
-def _filled(value: object) -> TypeGuard[str]:
+def _is_filled(value: object) -> TypeGuard[str]:
     return isinstance(value, str) and bool(value)
 
 
-def assistant_message(blocks: Iterable[JSON], *, calls: bool = True, ends: bool = True) -> str | None:
+def make_assistant_message(blocks: Iterable[JSON], *, calls: bool = True, ends: bool = True) -> str | None:
     """Return the text of the assistant message with a reply's blocks; None if no block may be sent back.
 
     Args:
@@ -201,11 +219,11 @@ def assistant_message(blocks: Iterable[JSON], *, calls: bool = True, ends: bool 
         ends: if False, keep thinking at the end, for a paused reply that the next one continues.
 
     """
-    kept = acceptable([block for block in blocks if calls or block["type"] != "tool_use"], ends=ends)
+    kept = keep_acceptable([block for block in blocks if calls or block["type"] != "tool_use"], ends=ends)
     return f"{_ASSISTANT}{encode(kept)}}}" if kept else None
 
 
-def acceptable(blocks: Sequence[JSON], *, ends: bool = True) -> list[JSON]:
+def keep_acceptable(blocks: Sequence[JSON], *, ends: bool = True) -> list[JSON]:
     """Return the blocks that the API accepts in a request: without blank text, and without thinking at the end."""
     kept = [block for block in blocks if block["type"] != "text" or str(block.get("text", "")).strip()]
     while ends and kept and kept[-1]["type"] in _THINKING:
@@ -217,8 +235,8 @@ def close_paused(messages: Sequence[str]) -> list[str]:
     """Return the messages of a finished turn. If a paused reply is last, the thinking at its end is left out."""
     kept = list(messages)
     while ends_in_reply(kept):
-        blocks = _blocks(kept[-1])
-        left = acceptable(blocks)
+        blocks = _list_blocks(kept[-1])
+        left = keep_acceptable(blocks)
         if len(left) == len(blocks):
             break
         kept[-1:] = [f"{_ASSISTANT}{encode(left)}}}"] if left else []
@@ -232,16 +250,16 @@ def ends_in_reply(messages: Sequence[str]) -> bool:
 
 def ends_in_server_call(message: str) -> bool:
     """Return whether the last block of a message is a server call. The API accepts a paused reply that ends so."""
-    blocks = _blocks(message)
+    blocks = _list_blocks(message)
     return bool(blocks) and blocks[-1]["type"] in _SERVER_CALLS
 
 
-def server_calls_without_results(messages: Iterable[str]) -> set[str]:
+def find_open_server_calls(messages: Iterable[str]) -> set[str]:
     """Return the ids of the server calls without a result in these messages."""
     texts = list(messages)
     if not any(word in text for text in texts for word in _SERVER_WORDS):  # the usual case, without decoding
         return set()
-    blocks = [block for text in texts for block in _blocks(text)]
+    blocks = [block for text in texts for block in _list_blocks(text)]
     done = {block.get("tool_use_id") for block in blocks if block["type"] != "tool_result"}
     return {block["id"] for block in blocks if block["type"] in _SERVER_CALLS} - done
 
@@ -256,20 +274,20 @@ def drop_unfinished(unjoined: Sequence[str]) -> list[str]:
     kept = list(unjoined)
     while ends_in_reply(kept):
         kept.pop()
-    return without_open_calls(kept)
+    return drop_open_calls(kept)
 
 
-def without_open_calls(messages: Sequence[str]) -> list[str]:
+def drop_open_calls(messages: Sequence[str]) -> list[str]:
     """Return the messages without calls that only a resumption may follow, and without messages left empty by that."""
     if not any(word in text for text in messages for word in _RESUMED):  # the usual case, without decoding
         return list(messages)
-    kept = _without(messages, server_calls_without_results(messages))
-    while lost := _answered_code_calls(kept):
-        kept = _without(kept, lost)
+    kept = _drop_calls(messages, find_open_server_calls(messages))
+    while lost := _find_answered_code_calls(kept):
+        kept = _drop_calls(kept, lost)
     return kept
 
 
-def _without(messages: Sequence[str], lost: set[str]) -> list[str]:
+def _drop_calls(messages: Sequence[str], lost: set[str]) -> list[str]:
     """Return the messages without these calls and their results.
 
     Later thinking is removed too, because its prefix has changed (source: rule 29).
@@ -278,35 +296,35 @@ def _without(messages: Sequence[str], lost: set[str]) -> list[str]:
         return list(messages)
     kept, bound = [], False
     for text in messages:
-        message, blocks, left = decode(text), _blocks(text), []
+        message, blocks, left = decode(text), _list_blocks(text), []
         for block in blocks:
-            if _own_id(block) in lost:
+            if _find_own_id(block) in lost:
                 bound = True
             elif not (bound and block["type"] in _THINKING):
                 left.append(block)
         if len(left) < len(blocks) and message["role"] == "assistant":
-            left = acceptable(left)
+            left = keep_acceptable(left)
         if left:
             kept.append(encode({**message, "content": left}))
     return kept
 
 
-def _answered_code_calls(messages: Sequence[str]) -> set[str]:
+def _find_answered_code_calls(messages: Sequence[str]) -> set[str]:
     """Return the ids of calls made by code if their results are last. Only a reply may follow these."""
     if not messages or ends_in_reply(messages):
         return set()
     last_reply = next((text for text in reversed(messages) if text.startswith(_ASSISTANT)), None)
     if last_reply is None or '"code_execution' not in last_reply:
         return set()
-    return {block["id"] for block in _blocks(last_reply) if block["type"] == "tool_use" and _by_code(block)}
+    return {block["id"] for block in _list_blocks(last_reply) if block["type"] == "tool_use" and _is_by_code(block)}
 
 
-def _blocks(text: str) -> list[JSON]:
+def _list_blocks(text: str) -> list[JSON]:
     content = decode(text)["content"]
     return content if isinstance(content, list) else [{"type": "text", "text": content}]
 
 
-def _own_id(block: JSON) -> str | None:
+def _find_own_id(block: JSON) -> str | None:
     identity: str | None = block.get("tool_use_id") if block["type"] == "tool_result" else block.get("id")
     return identity
 

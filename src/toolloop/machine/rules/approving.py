@@ -1,4 +1,4 @@
-"""Count approvals: whether what a call demands is met. Everything that makes a call run asks `missing`."""
+"""Count approvals: whether what a call demands is met. Everything that makes a call run asks `count_missing`."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from toolloop.machine.values.demands import PLAIN, Demand, Edit
 from toolloop.machine.values.names import name_key
 
 
-def yeses(call: Call) -> tuple[DecisionRecord, ...]:
+def list_approvals(call: Call) -> tuple[DecisionRecord, ...]:
     """Return the approvals of the input that would run, oldest first. That of a grant can only be the last."""
     taken = call.decision
     return (*call.approvals, taken) if taken is not None and taken.is_yes else call.approvals
 
 
-def persons_yeses(call: Call) -> tuple[DecisionRecord, ...]:
+def list_approvals_by_persons(call: Call) -> tuple[DecisionRecord, ...]:
     """Return the approvals of the input that would run, without that of a grant."""
-    return tuple([each for each in yeses(call) if each.grant is None])
+    return tuple([each for each in list_approvals(call) if each.grant is None])
 
 
-def counts(demand: Demand, yes: DecisionRecord) -> bool:
+def is_counted(demand: Demand, yes: DecisionRecord) -> bool:
     """Return whether an approval counts for a demand. A grant speaks only for the person who gave it.
 
     Names are trusted: a caller who decides under several names counts as several persons.
@@ -35,25 +35,25 @@ def counts(demand: Demand, yes: DecisionRecord) -> bool:
     return not demand.of or not {*demand.of}.isdisjoint(yes.groups)
 
 
-def missing(demands: Sequence[Demand], given: Sequence[DecisionRecord]) -> tuple[int, ...]:
+def count_missing(demands: Sequence[Demand], given: Sequence[DecisionRecord]) -> tuple[int, ...]:
     """Return how many approvals by different persons each demand still needs. One may count for several demands."""
-    return tuple([max(0, demand.need - len(_persons(demand, given))) for demand in demands])
+    return tuple([max(0, demand.need - len(_find_persons(demand, given))) for demand in demands])
 
 
-def _persons(demand: Demand, given: Sequence[DecisionRecord]) -> set[str]:
+def _find_persons(demand: Demand, given: Sequence[DecisionRecord]) -> set[str]:
     standing = given[demand.since :] if demand.fresh else given
-    return {name_key(yes.by) for yes in standing if counts(demand, yes)}
+    return {name_key(yes.by) for yes in standing if is_counted(demand, yes)}
 
 
-def which_count(demands: Sequence[Demand], given: Sequence[DecisionRecord]) -> tuple[bool, ...]:
+def find_counted(demands: Sequence[Demand], given: Sequence[DecisionRecord]) -> tuple[bool, ...]:
     """Return for each approval whether it counts for a demand."""
     starts = [(demand, demand.since if demand.fresh else 0) for demand in demands]
-    return tuple([any(at >= since and counts(each, yes) for each, since in starts) for at, yes in enumerate(given)])
+    return tuple([any(at >= since and is_counted(each, yes) for each, since in starts) for at, yes in enumerate(given)])
 
 
 def is_open(call: Call) -> bool:
     """Return whether demands of the call are not met, so that it may not start."""
-    return any(missing(call.demands, yeses(call))) if call.demands else False
+    return any(count_missing(call.demands, list_approvals(call))) if call.demands else False
 
 
 def demands_of(call: Call) -> tuple[Demand, ...]:
@@ -63,10 +63,10 @@ def demands_of(call: Call) -> tuple[Demand, ...]:
 
 def is_enough_alone(demands: Sequence[Demand], yes: DecisionRecord) -> bool:
     """Return whether one approval meets all demands."""
-    return all(demand.need == 1 and counts(demand, yes) for demand in demands)
+    return all(demand.need == 1 and is_counted(demand, yes) for demand in demands)
 
 
-def stands_again(demands: Sequence[Demand], before: Sequence[Demand], given: int) -> tuple[Demand, ...]:
+def renew_demands(demands: Sequence[Demand], before: Sequence[Demand], given: int) -> tuple[Demand, ...]:
     """Return the newest demands. One that stood already keeps the approvals that were given while it stood.
 
     Args:
@@ -82,7 +82,7 @@ def _is_same(old: Demand, new: Demand) -> bool:
     return old == new or (old.failed and new.failed)
 
 
-def without_approvals(call: Call) -> Call:
+def drop_approvals(call: Call) -> Call:
     """Return the call without its approvals. Its demands stand."""
     demands = tuple([evolve(demand, since=0) for demand in call.demands])
     return call._replace(approvals=(), decision=None, demands=demands)
@@ -95,11 +95,11 @@ def is_unjudged(call: Call) -> bool:
 
 def describe(demands: Sequence[Demand], given: Sequence[DecisionRecord]) -> str:
     """Return which approvals are missing, such as "1 more approval of finance"."""
-    return describe_missing(demands, missing(demands, given))
+    return describe_missing(demands, count_missing(demands, given))
 
 
 def describe_missing(demands: Sequence[Demand], counts: Sequence[int]) -> str:
-    """Return the text of `describe`. `counts`: as `missing` returns them."""
+    """Return the text of `describe`. `counts`: as `count_missing` returns them."""
     parts = []
     for demand, count in zip(demands, counts, strict=True):
         if count:
@@ -115,7 +115,7 @@ def describe_progress(demands: Sequence[Demand], counts: Sequence[int], names: S
 
     Args:
         demands: the demands, at least one.
-        counts: as `missing` returns them.
+        counts: as `count_missing` returns them.
         names: the persons whose approvals count; None for one without a name.
 
     """
@@ -126,6 +126,6 @@ def describe_progress(demands: Sequence[Demand], counts: Sequence[int], names: S
     return f"{text}; {describe_missing(demands, counts)}" if any(counts) else text
 
 
-def same_person(one: DecisionRecord, other: DecisionRecord) -> bool:
+def is_same_person(one: DecisionRecord, other: DecisionRecord) -> bool:
     """Return whether two decisions are of one person."""
     return name_key(one.by) == name_key(other.by)

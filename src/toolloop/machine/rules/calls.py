@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
 
-from toolloop.machine.record.loop import Round
-from toolloop.machine.rules.approving import without_approvals, yeses
-from toolloop.machine.rules.limits import lesser
+from toolloop.machine.record.loop import Loop, Round, replace_calls
+from toolloop.machine.rules.approving import drop_approvals, list_approvals
+from toolloop.machine.rules.limits import take_lesser
 from toolloop.machine.values.calls import (
     Call,
     DecisionRecord,
@@ -15,7 +14,7 @@ from toolloop.machine.values.calls import (
     Result,
     Status,
     Why,
-    same_json,
+    is_same_json,
 )
 from toolloop.machine.values.jsontext import JSON, canonical, decode, encode
 from toolloop.machine.values.setup import Setup, Texts
@@ -26,12 +25,12 @@ LATEST = 253_402_300_799.0  # the latest time of a datetime, in the year 9999
 # --- what is asked ---------------------------------------------------------------------------------------------------
 
 
-def to_judge(call: Call) -> bool:
+def is_to_judge(call: Call) -> bool:
     """Return whether a policy must judge the call before it may start."""
     return not call.judged and (call.status is Status.PROPOSED or call.status is Status.CLEARED)
 
 
-def deadline(setup: Setup, now: float, expires_in: float | None = None) -> float | None:
+def find_deadline(setup: Setup, now: float, expires_in: float | None = None) -> float | None:
     """Return the deadline of a call that starts to wait now; None means that it does not expire."""
     seconds = setup.decision_timeout if expires_in is None else expires_in
     return None if seconds is None else min(now + seconds, LATEST)
@@ -54,11 +53,11 @@ def digest_of(setup: Setup, iteration: int, call: Call) -> str:
     return hashlib.sha256(canonical(parts).encode()).hexdigest()
 
 
-def with_input(call: Call, content: str | None) -> Call:
+def replace_input(call: Call, content: str | None) -> Call:
     """Return the call with another input. The history keeps the model's input. The proposed input is not an edit."""
-    if content is None or same_json(content, call.effective_input):
+    if content is None or is_same_json(content, call.effective_input):
         return call
-    edited = None if same_json(content, call.input) else content
+    edited = None if is_same_json(content, call.input) else content
     return call._replace(edited=edited, judged=False, preview=None)
 
 
@@ -73,26 +72,25 @@ def settle_by(call: Call, decision: DecisionRecord, texts: Texts) -> Call:
     return settle(call, result)._replace(decision=decision)
 
 
-def cleared(round_: Round) -> Round:
-    """Return the round in which the calls that the caller allowed may start."""
-    decided = round_.having(Status.DECIDED)
-    return replace_calls(round_, [call._replace(status=Status.CLEARED) for call in decided]) if decided else round_
+def clear(loop: Loop) -> Loop:
+    """Return the loop in which the calls that the caller allowed may start."""
+    return replace_calls(loop, [call._replace(status=Status.CLEARED) for call in loop.calls.having(Status.DECIDED)])
 
 
 # --- starts and ends -------------------------------------------------------------------------------------------------
 
 
-def barrier_is_open(setup: Setup, round_: Round) -> bool:
-    """Return whether calls of the round may start now. With `barrier`, no call may start while one waits."""
-    return setup.execution != "barrier" or not round_.having(Status.WAITING)
+def barrier_is_open(loop: Loop) -> bool:
+    """Return whether calls of the open round may start now. With `barrier`, no call may start while one waits."""
+    return loop.setup.execution != "barrier" or not loop.calls.having(Status.WAITING)
 
 
-def startable(setup: Setup, round_: Round) -> list[Call]:
+def list_startable(loop: Loop) -> list[Call]:
     """Return the calls that may start now: a cleared call has what it demands, and its start is refused if not."""
-    return round_.having(Status.CLEARED) if barrier_is_open(setup, round_) else []
+    return loop.calls.having(Status.CLEARED) if barrier_is_open(loop) else []
 
 
-def ends(call: Call, attempt: int, result: Result | None) -> bool:
+def may_end(call: Call, attempt: int, result: Result | None) -> bool:
     """Return whether the end of a run settles its call, even if the run was already marked as interrupted.
 
     After a `rerun`, and for a cancellation (`result` is None), only the newest run counts.
@@ -104,7 +102,7 @@ def ends(call: Call, attempt: int, result: Result | None) -> bool:
     return call.status is Status.RUNNING and attempt == call.attempts
 
 
-def ended(call: Call, result: Result | None, setup: Setup) -> Call:
+def end_run(call: Call, result: Result | None, setup: Setup) -> Call:
     """Return a call that ended. If it was cancelled (`result` is None) and may not be repeated, it is uncertain."""
     if result is not None:
         return settle(call, result)
@@ -125,7 +123,7 @@ def error_result(text: str, outcome: Outcome) -> Result:
 
 def settle_open(round_: Round, texts: Texts) -> Round:
     """Return the round with each open call settled as not run, cancelled or uncertain."""
-    return replace_calls(round_, [_settle_open(call, texts) for call in round_.calls])
+    return round_.replace([_settle_open(call, texts) for call in round_.calls])
 
 
 def _settle_open(call: Call, texts: Texts) -> Call:
@@ -141,7 +139,7 @@ def _settle_open(call: Call, texts: Texts) -> Call:
 # --- other drivers and copies ----------------------------------------------------------------------------------------
 
 
-def woken(call: Call, setup: Setup) -> Call:
+def interrupt(call: Call, setup: Setup) -> Call:
     """Return a call after another driver took over: a running call is interrupted, another open one is judged again.
 
     A call that waited to be repeated is interrupted again, because its tool may no longer be repeatable.
@@ -166,23 +164,25 @@ def ask_for_again(call: Call, setup: Setup, now: float) -> Call:
     if call.status is Status.SETTLED or call.status is Status.RUNNING or is_repeated(call):
         return call
     if call.started and (call.why is Why.UNCERTAIN or not setup.repeatable(call.name)):
-        return _uncertain(call)
-    if not (call.demands or yeses(call)):
+        return _mark_uncertain(call)
+    if not (call.demands or list_approvals(call)):
         return call
-    until = call.expires_at if call.status is Status.WAITING else lesser(call.expires_at, deadline(setup, now))
-    return without_approvals(call)._replace(status=Status.WAITING, why=Why.APPROVAL, expires_at=until)
+    until = (
+        call.expires_at if call.status is Status.WAITING else take_lesser(call.expires_at, find_deadline(setup, now))
+    )
+    return drop_approvals(call)._replace(status=Status.WAITING, why=Why.APPROVAL, expires_at=until)
 
 
 def mark_interrupted(call: Call, setup: Setup) -> Call:
     """Return an interrupted call: it may run again if it is repeatable; else it is uncertain."""
     if setup.repeatable(call.name):
         return call._replace(status=Status.CLEARED, judged=False, has_loop=False)
-    return _uncertain(call)
+    return _mark_uncertain(call)
 
 
-def _uncertain(call: Call) -> Call:
+def _mark_uncertain(call: Call) -> Call:
     """Return a started call that waits for a decision on its end. Only the caller can decide, so it never expires."""
-    lost = without_approvals(call)._replace(status=Status.WAITING, why=Why.UNCERTAIN, has_loop=False)
+    lost = drop_approvals(call)._replace(status=Status.WAITING, why=Why.UNCERTAIN, has_loop=False)
     return lost._replace(reason=None, expires_at=None)
 
 
@@ -194,10 +194,17 @@ def ask_again(call: Call, setup: Setup, now: float) -> Call:
     if call.status is Status.SETTLED or (call.has_loop and call.status is Status.RUNNING):
         return call
     if call.started:
-        return _uncertain(call)
+        return _mark_uncertain(call)
     is_judged = call.judged and call.edited is None  # the demands of an edit are not those of the model's input
-    call = without_approvals(call)._replace(status=Status.WAITING, why=call.why or Why.APPROVAL, judged=is_judged)
-    return call._replace(edited=None, edit=None, expires_at=deadline(setup, now))
+    call = drop_approvals(call)._replace(status=Status.WAITING, why=call.why or Why.APPROVAL, judged=is_judged)
+    return call._replace(edited=None, edit=None, expires_at=find_deadline(setup, now))
+
+
+def lose(call: Call, attempts: int) -> Call:
+    """Return a call that was started, as an event says that the journal has lost: its end is unknown."""
+    if call.started:
+        return call
+    return _mark_uncertain(call)._replace(attempts=max(1, attempts), judged=True, result=None, decision=None)
 
 
 def is_expired(call: Call, now: float) -> bool:
@@ -205,23 +212,10 @@ def is_expired(call: Call, now: float) -> bool:
     return call.expires_at is not None and call.expires_at <= now and call.status is Status.WAITING
 
 
-def expired(call: Call, texts: Texts) -> Call:
+def expire_call(call: Call, texts: Texts) -> Call:
     """Return a call that waited too long for a decision."""
     if call.started:  # it ran once, was interrupted, and waits for the decision whether to run again
         text = fill_text(texts, "uncertain", reason="no decision on a rerun arrived in time")
     else:
         text = fill_text(texts, "expired")
     return settle(call, error_result(text, Outcome.EXPIRED))
-
-
-# --- rounds ----------------------------------------------------------------------------------------------------------
-
-
-def replace_calls(round_: Round, changed: Iterable[Call]) -> Round:
-    """Return the round in which these calls replace those with the same ids."""
-    return Round(round_.iteration, round_.reply, round_.calls.replace(changed))
-
-
-def is_settled(round_: Round) -> bool:
-    """Return whether every call has its result."""
-    return len(round_.having(Status.SETTLED)) == len(round_.calls)

@@ -9,18 +9,18 @@ from typing import Any
 from toolloop.errors import AlreadyDecided, DecisionConflict, IllegalCommand, UnknownCall
 from toolloop.machine.record.loop import Round
 from toolloop.machine.rules.approving import (
-    counts,
+    count_missing,
     demands_of,
     describe,
+    drop_approvals,
+    find_counted,
+    is_counted,
     is_enough_alone,
+    is_same_person,
     is_unjudged,
-    missing,
-    same_person,
-    which_count,
-    without_approvals,
 )
-from toolloop.machine.rules.calls import digest_of, expired, is_expired, replace_calls, settle_by, with_input
-from toolloop.machine.values.calls import Call, DecisionRecord, Outcome, Status, Why, same_json
+from toolloop.machine.rules.calls import digest_of, expire_call, is_expired, replace_input, settle_by
+from toolloop.machine.values.calls import Call, DecisionRecord, Outcome, Status, Why, is_same_json
 from toolloop.machine.values.demands import Edit
 from toolloop.machine.values.names import name_key
 from toolloop.machine.values.setup import Setup
@@ -38,8 +38,8 @@ _BECAUSE = {
 }
 
 
-def decide(setup: Setup, round_: Round, decisions: Iterable[tuple[str, DecisionRecord]]) -> Round:
-    """Return the round after decisions of the caller. Each has its own time, which counts only for its own call.
+def decide(setup: Setup, round_: Round, decisions: Iterable[tuple[str, DecisionRecord]]) -> list[Call]:
+    """Return the calls that decisions of the caller change. Each has its own time, which counts only for its own call.
 
     Raises:
         UnknownCall: the call is not in this round.
@@ -58,10 +58,10 @@ def decide(setup: Setup, round_: Round, decisions: Iterable[tuple[str, DecisionR
             raise unknown_call(decision.kind, name, known)
         _check_digest(name, call, decision, setup, round_.iteration)
         if call.status is Status.WAITING:
-            changed[call_id] = _decided(name, call, decision, setup)
+            changed[call_id] = _decide_call(name, call, decision, setup)
         else:
             _check_repeat(name, call, decision)
-    return replace_calls(round_, changed.values())
+    return list(changed.values())
 
 
 def unknown_call(kind: str, name: str, known: tuple[str, ...]) -> UnknownCall:
@@ -82,7 +82,7 @@ def _check_digest(name: str, call: Call, decision: DecisionRecord, setup: Setup,
     the call has changed. A waiting call has only approvals, and each person repeats their own.
     """
     taken = [] if call.decision is None else [call.decision.digest]
-    taken += [each.digest for each in call.approvals if same_person(each, decision) and each.same_as(decision)]
+    taken += [each.digest for each in call.approvals if is_same_person(each, decision) and each.same_as(decision)]
     if decision.digest is None or decision.digest in (*taken, digest_of(setup, iteration, call)):
         return
     who = call.approvals[0].by if call.approvals and call.edited is not None else None
@@ -90,15 +90,15 @@ def _check_digest(name: str, call: Call, decision: DecisionRecord, setup: Setup,
         f"cannot {decision.kind} the call {name!r}: "
         + ("it has changed since it was shown (the digests differ). " if who is None else f"{who} has edited it. ")
         + "Look at handle.pending, and decide the calls that are listed there",
-        **_standing(name, call),
+        **_read_standing(name, call),
     )
 
 
-def _decided(name: str, call: Call, decision: DecisionRecord, setup: Setup) -> Call:
+def _decide_call(name: str, call: Call, decision: DecisionRecord, setup: Setup) -> Call:
     """Return a waiting call after a decision."""
     why = call.why or Why.APPROVAL
     if is_expired(call, decision.at):  # by the clock of the person, which says nothing about other calls
-        raise already_decided(name, expired(call, setup.texts))
+        raise already_decided(name, expire_call(call, setup.texts))
     if decision.kind not in TAKES[why]:
         raise IllegalCommand(
             f"cannot {decision.kind} the call {name!r}: {_BECAUSE[why]}. Allowed: {', '.join(TAKES[why])}",
@@ -108,27 +108,27 @@ def _decided(name: str, call: Call, decision: DecisionRecord, setup: Setup) -> C
         )
     if decision.kind in ("deny", "answer"):
         return settle_by(call, decision, setup.texts)
-    return _approved(name, call, decision)
+    return _approve(name, call, decision)
 
 
-def _approved(name: str, call: Call, new: DecisionRecord) -> Call:
+def _approve(name: str, call: Call, new: DecisionRecord) -> Call:
     """Return a waiting call after an approval. An edit drops the approvals of the old input."""
     was_edited = call.edited is not None and (bool(call.approvals) or new.via is not None)
-    is_edit = new.content is not None and not same_json(new.content, call.effective_input)
+    is_edit = new.content is not None and not is_same_json(new.content, call.effective_input)
     if is_edit:
-        call = _edited(call, new)
+        call = _edit(call, new)
     demands, given = demands_of(call), call.approvals
-    before, after = missing(demands, given), missing(demands, (*given, new))
+    before, after = count_missing(demands, given), count_missing(demands, (*given, new))
     if before == after:
-        if any(same_person(new, each) for each in given):
+        if any(is_same_person(new, each) for each in given):
             return call  # the approval of this person stands
         _refuse_uncountable(name, call, new)
-    counted = any(which_count(demands, given))
+    counted = any(find_counted(demands, given))
     if new.digest is None and (counted or was_edited or not is_enough_alone(demands, new)):
         raise DecisionConflict(
-            f"cannot {new.kind} the call {name!r} without its digest, because {_why_bound(call)}. Look at the call as "
-            "it is now, and give the digest that it has there",
-            **_standing(name, call),
+            f"cannot {new.kind} the call {name!r} without its digest, because {_explain_binding(call)}. Look at the "
+            "call as it is now, and give the digest that it has there",
+            **_read_standing(name, call),
         )
     if new.remember is not None and not is_enough_alone(demands, new):
         raise _refused(name, call, new, "a grant cannot be given with a call that one person alone may not approve")
@@ -138,15 +138,15 @@ def _approved(name: str, call: Call, new: DecisionRecord) -> Call:
     return call._replace(status=Status.DECIDED, decision=new, judged=is_judged)
 
 
-def _edited(call: Call, new: DecisionRecord) -> Call:
+def _edit(call: Call, new: DecisionRecord) -> Call:
     edit = None if new.via is None else Edit.NEW if call.edit in (None, Edit.NEW) else Edit.AGAIN
-    return without_approvals(with_input(call, new.content))._replace(edit=edit)
+    return drop_approvals(replace_input(call, new.content))._replace(edit=edit)
 
 
 def _refuse_uncountable(name: str, call: Call, new: DecisionRecord) -> None:
     """Refuse an approval that no demand counts, unless the policy has yet to judge the input."""
     demands = demands_of(call)
-    if any(counts(demand, new) for demand in demands):
+    if any(is_counted(demand, new) for demand in demands):
         return
     if not name_key(new.by):
         raise _refused(name, call, new, "this decision has no name: give by=")
@@ -160,7 +160,7 @@ def _refused(name: str, call: Call, new: DecisionRecord, why: str) -> IllegalCom
     return IllegalCommand(text, state=str(call.status), asked=new.kind, allowed=TAKES[call.why or Why.APPROVAL])
 
 
-def _why_bound(call: Call) -> str:
+def _explain_binding(call: Call) -> str:
     if call.edited is not None:
         return "its input was edited"
     return "approvals of it stand" if call.approvals else "one approval does not complete it"
@@ -168,14 +168,15 @@ def _why_bound(call: Call) -> str:
 
 def _check_repeat(name: str, call: Call, decision: DecisionRecord) -> None:
     """Refuse a decision on a call that does not wait, unless it repeats the existing decision."""
-    if call.decision is not None and _says_same(call, call.decision, decision):
+    if call.decision is not None and _is_same(call, call.decision, decision):
         return
     if call.status is Status.SETTLED:
         raise already_decided(name, call)
     if call.decision is not None:
         raise DecisionConflict(
-            f"{_told(name, call)}; this {decision.kind} differs from that decision, which cannot be changed",
-            **_standing(name, call),
+            f"{_describe_decision(name, call)}; this {decision.kind} differs from that decision, which cannot be "
+            "changed",
+            **_read_standing(name, call),
         )
     raise IllegalCommand(
         f"cannot {decision.kind} the call {name!r}: it is {call.status}, and does not wait for a decision. "
@@ -190,41 +191,50 @@ def already_decided(name: str, call: Call) -> AlreadyDecided:
     """Return the error for a decision on a call that has its result."""
     is_late = call.result is not None and call.result.outcome is Outcome.EXPIRED and call.expires_at is not None
     if is_late and call.expires_at is not None:
-        when = _moment(call.expires_at).isoformat(timespec="seconds")
+        when = _to_datetime(call.expires_at).isoformat(timespec="seconds")
         what = f"the call {name!r} expired at {when} without a decision, and does not run. Continue the loop"
     else:
-        what = f"{_told(name, call)}; nothing is left to decide"
-    return AlreadyDecided(what, **_standing(name, call))
+        what = f"{_describe_decision(name, call)}; nothing is left to decide"
+    return AlreadyDecided(what, **_read_standing(name, call))
 
 
-def _told(name: str, call: Call) -> str:
+def was_decided(name: str, call: Call, kind: type[AlreadyDecided]) -> AlreadyDecided:
+    """Return the error, of this class, for a decision on a call that was decided or has expired."""
+    if call.decision is None:
+        when = _to_datetime(call.expires_at or 0.0).isoformat(timespec="seconds")
+        text = f"the call {name!r} expired at {when} without a decision, and did not run"
+        return kind(text, call=name, decision=None, by=None, at=None)
+    return kind(f"{_describe_decision(name, call)}; nothing is left to decide", **_read_standing(name, call))
+
+
+def _describe_decision(name: str, call: Call) -> str:
     """Describe the decision on a call for an error: kind, person, time and outcome."""
     outcome = "" if call.result is None else f", and has its result ({call.result.outcome})"
     if (taken := call.decision) is None:
         return f"the call {name!r} did not need a decision{outcome}"
     by = "" if taken.by is None else f" by {taken.by}"
-    when = _moment(taken.at).isoformat(timespec="seconds")
+    when = _to_datetime(taken.at).isoformat(timespec="seconds")
     return f"the call {name!r} was decided already ({taken.kind}{by} at {when}){outcome}"
 
 
-def _standing(name: str, call: Call) -> dict[str, Any]:
+def _read_standing(name: str, call: Call) -> dict[str, Any]:
     """Return the attributes of an error about the existing decision, or about the last approval."""
     taken = call.decision or next(reversed(call.approvals), None)
     if taken is None:
         return {"call": name, "decision": None, "by": None, "at": None}
-    return {"call": name, "decision": taken.kind, "by": taken.by, "at": _moment(taken.at)}
+    return {"call": name, "decision": taken.kind, "by": taken.by, "at": _to_datetime(taken.at)}
 
 
-def _moment(seconds: float) -> datetime:
+def _to_datetime(seconds: float) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
 
 
-def _says_same(call: Call, taken: DecisionRecord, decision: DecisionRecord) -> bool:
+def _is_same(call: Call, taken: DecisionRecord, decision: DecisionRecord) -> bool:
     """Return whether a decision is equal to the existing one of a call.
 
     An approval is also equal if it names the input that runs anyway.
     """
     named = call.input if decision.content is None else decision.content
-    if decision.kind == taken.kind == "approve" and same_json(named, call.effective_input):
+    if decision.kind == taken.kind == "approve" and is_same_json(named, call.effective_input):
         return True
     return taken.same_as(decision)

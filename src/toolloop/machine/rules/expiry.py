@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from toolloop.machine.record.loop import Judging, Loop, Running, Stopping, Waiting, is_over
-from toolloop.machine.rules.calls import expired, is_expired, replace_calls
+from toolloop.machine.record.loop import Judging, Loop, Running, Stopping, Waiting, is_over, replace_calls
+from toolloop.machine.rules.calls import expire_call
 from toolloop.machine.rules.grants import ask_where_gone
 from toolloop.machine.rules.joining import end
 from toolloop.machine.values.calls import Status
@@ -15,19 +15,17 @@ def advance_time(loop: Loop, at: float, seconds: float) -> Loop:
     now, lasted = max(loop.now, at), max(0.0, seconds)  # in this order, NaN changes nothing
     if now != loop.now or lasted:
         loop = loop._replace(now=now, active=loop.active + lasted)
-    return loop if loop.round is None else expire(loop)
+    return expire(loop)
 
 
 def expire(loop: Loop) -> Loop:
     """Settle the calls whose deadline has passed. Calls whose grant has expired wait for approval again."""
-    if loop.round is None or not isinstance(loop.phase, (Judging, Waiting, Running)):
+    if not isinstance(loop.phase, (Judging, Waiting, Running)):
         return loop
-    round_ = loop.round
-    if late := [call for call in round_.having(Status.WAITING) if is_expired(call, loop.now)]:
-        round_ = replace_calls(round_, [expired(call, loop.setup.texts) for call in late])
-    if loop.grants:
-        round_ = ask_where_gone(loop, round_)
-    return loop if round_ is loop.round else loop._replace(round=round_)
+    now, waits = loop.now, loop.calls.having(Status.WAITING)  # many, so no function is called for each
+    late = [call for call in waits if call.expires_at is not None and call.expires_at <= now]
+    loop = replace_calls(loop, [expire_call(call, loop.setup.texts) for call in late])
+    return ask_where_gone(loop) if loop.grants else loop
 
 
 def end_if_expired(before: Loop, now: Loop, after: Loop) -> Loop:
@@ -39,10 +37,8 @@ def end_if_expired(before: Loop, now: Loop, after: Loop) -> Loop:
         after: after the event, which counts: it may end a tool, or the loop.
 
     """
-    if now.setup.on_expiry != "stop" or before.round is None or now.round is None:
+    if now.setup.on_expiry != "stop" or is_over(after) or isinstance(after.phase, Stopping):
         return after
-    if is_over(after) or isinstance(after.phase, Stopping):
-        return after
-    changes = now.round.calls.changes(before.round.calls)
+    changes = now.calls.changes(before.calls)
     late = next((call for _, call in changes if call.status is Status.SETTLED), None)
     return after if late is None else end(after, Expired(late.name), waits=True)

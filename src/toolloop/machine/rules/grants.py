@@ -13,11 +13,11 @@ from collections.abc import Callable, Sequence, Set as AbstractSet
 from attrs import evolve
 
 from toolloop.errors import IllegalCommand
-from toolloop.machine.record.loop import Loop, Round
-from toolloop.machine.rules.approving import demands_of, missing
-from toolloop.machine.rules.calls import deadline, replace_calls
-from toolloop.machine.rules.limits import lesser
-from toolloop.machine.values.calls import Call, DecisionRecord, GrantSpec, StandingGrant, Status, Why, same_json
+from toolloop.machine.record.loop import Loop, RoundCalls, find_round_calls, replace_calls
+from toolloop.machine.rules.approving import count_missing, demands_of
+from toolloop.machine.rules.calls import find_deadline
+from toolloop.machine.rules.limits import take_lesser
+from toolloop.machine.values.calls import Call, DecisionRecord, GrantSpec, StandingGrant, Status, Why, is_same_json
 from toolloop.machine.values.jsontext import JSON, canonical, decode
 
 _PARTS = re.compile(r"\*+|.", re.DOTALL)
@@ -28,8 +28,8 @@ _ADDRESS = re.compile("(.*?://[^/]*)(.*)", re.DOTALL)  # a pattern up to its hos
 _HOST = re.compile("[^:/?#]+://[^/?#\\\\]*")
 
 
-def remember(loop: Loop, before: Round, after: Round) -> Loop:
-    """Return the loop with the grants that were given with these approvals.
+def remember(loop: Loop, before: RoundCalls) -> Loop:
+    """Return the loop with the grants that were given with new approvals. `before`: its calls without these.
 
     A call that waited again may give another grant. It replaces the first one, because they have one id.
 
@@ -38,8 +38,8 @@ def remember(loop: Loop, before: Round, after: Round) -> Loop:
 
     """
     given = [
-        (_given(loop, after, call, call.decision, call.decision.remember), call.decision.via is not None)
-        for was, call in after.calls.changes(before.calls)
+        (_make_grant(loop, call, call.decision, call.decision.remember), call.decision.via is not None)
+        for was, call in loop.calls.changes(before)
         if was.status is Status.WAITING and call.decision is not None
         if call.decision.kind == "approve" and call.decision.remember is not None
     ]
@@ -50,7 +50,7 @@ def remember(loop: Loop, before: Round, after: Round) -> Loop:
     return loop._replace(grants=(*kept, *[grant for grant, _ in given]))
 
 
-def _given(loop: Loop, round_: Round, call: Call, decision: DecisionRecord, spec: GrantSpec) -> StandingGrant:
+def _make_grant(loop: Loop, call: Call, decision: DecisionRecord, spec: GrantSpec) -> StandingGrant:
     tool = spec.tool or call.name
     if spec.match is None and tool != call.name:
         raise IllegalCommand(
@@ -61,7 +61,7 @@ def _given(loop: Loop, round_: Round, call: Call, decision: DecisionRecord, spec
             allowed=(),
         )
     return StandingGrant(
-        id=f"{round_.iteration}/{call.id}",
+        id=grant_id_of(loop.iterations, call),
         tool=tool,
         match=spec.match,
         exact=call.effective_input if spec.match is None else None,
@@ -75,7 +75,12 @@ def _given(loop: Loop, round_: Round, call: Call, decision: DecisionRecord, spec
     )
 
 
-def without_grant(loop: Loop, grant_id: str) -> Loop:
+def grant_id_of(iteration: int, call: Call) -> str:
+    """Return the id of the grant that is given with the approval of a call."""
+    return f"{iteration}/{call.id}"
+
+
+def drop_grant(loop: Loop, grant_id: str) -> Loop:
     """Return the loop without a standing grant.
 
     Raises:
@@ -94,43 +99,43 @@ def without_grant(loop: Loop, grant_id: str) -> Loop:
     return loop._replace(grants=kept)
 
 
-def ask_where_gone(loop: Loop, round_: Round) -> Round:
-    """Return the round with every call waiting whose grant was revoked or has expired."""
-    return _ask(loop, round_, _without_grant(loop, round_))
+def ask_where_gone(loop: Loop) -> Loop:
+    """Return the loop in which every call waits whose grant was revoked or has expired."""
+    return _ask_for_all(loop, _find_ungranted(loop))
 
 
-def ask_where_gone_meanwhile(loop: Loop, round_: Round) -> Round:
-    """Return the round after calls were interrupted: those wait that would run again by a grant that is gone.
+def ask_where_gone_meanwhile(loop: Loop) -> Loop:
+    """Return the loop after calls were interrupted: those wait that would run again by a grant that is gone.
 
     A call without demands of its own may: the policy judges it again, and the newest rule holds.
     """
-    return _ask(loop, round_, [call for call in _without_grant(loop, round_) if call.demands])
+    return _ask_for_all(loop, [call for call in _find_ungranted(loop) if call.demands])
 
 
-def _without_grant(loop: Loop, round_: Round) -> list[Call]:
+def _find_ungranted(loop: Loop) -> list[Call]:
     """Return the calls that may start by a grant that no longer stands."""
-    standing = {None, *(grant.id for grant in _standing(loop))}
-    return [call for call in round_.having(Status.CLEARED) if _cleared_by(call) not in standing]
+    standing = {None, *(grant.id for grant in _list_standing(loop))}
+    return [call for call in find_round_calls(loop).having(Status.CLEARED) if _find_grant_id(call) not in standing]
 
 
-def _ask(loop: Loop, round_: Round, gone: Sequence[Call]) -> Round:
-    expires_at = deadline(loop.setup, loop.now)
-    return replace_calls(round_, [_asking(call, expires_at) for call in gone]) if gone else round_
+def _ask_for_all(loop: Loop, gone: Sequence[Call]) -> Loop:
+    expires_at = find_deadline(loop.setup, loop.now)
+    return replace_calls(loop, [_ask_for(call, expires_at) for call in gone])
 
 
-def _asking(call: Call, expires_at: float | None) -> Call:
+def _ask_for(call: Call, expires_at: float | None) -> Call:
     """Return a call that waits for the persons who must approve it, with no more time than a first wait has left."""
     if call.demands:  # a call without demands of its own never waited before a grant cleared it
-        expires_at = lesser(call.expires_at, expires_at)
+        expires_at = take_lesser(call.expires_at, expires_at)
     return call._replace(status=Status.WAITING, why=Why.APPROVAL, decision=None, expires_at=expires_at)
 
 
-def _cleared_by(call: Call) -> str | None:
+def _find_grant_id(call: Call) -> str | None:
     """Return the id of the grant by which a call may start."""
     return None if call.decision is None else call.decision.grant
 
 
-def _standing(loop: Loop) -> list[StandingGrant]:
+def _list_standing(loop: Loop) -> list[StandingGrant]:
     return [grant for grant in loop.grants if grant.expires_at is None or grant.expires_at > loop.now]
 
 
@@ -142,16 +147,16 @@ def satisfy(loop: Loop, call: Call, given: Sequence[DecisionRecord]) -> tuple[Lo
     """
     demands = demands_of(call)
     if (decision := call.decision) is not None and decision.grant is not None:
-        return None if any(missing(demands, (*given, decision))) else (loop, call)
-    for grant in _standing(loop):
+        return None if any(count_missing(demands, (*given, decision))) else (loop, call)
+    for grant in _list_standing(loop):
         if grant.uses != 0 and allows(grant, call):
-            approval = _approval(grant, loop.now)
-            if not any(missing(demands, (*given, approval))):
+            approval = _make_approval(grant, loop.now)
+            if not any(count_missing(demands, (*given, approval))):
                 return _use(loop, grant), call._replace(approvals=tuple(given), decision=approval)
     return None
 
 
-def _approval(grant: StandingGrant, now: float) -> DecisionRecord:
+def _make_approval(grant: StandingGrant, now: float) -> DecisionRecord:
     """Return the approval that a grant gives: it speaks for the person who gave it, with the groups of then."""
     by, groups = grant.by, grant.groups
     return DecisionRecord("approve", by=by, groups=groups, reason=grant.reason, grant=grant.id, at=now)
@@ -169,7 +174,7 @@ def allows(grant: StandingGrant, call: Call) -> bool:
     if grant.tool != call.name:
         return False
     if grant.match is None:
-        return same_json(grant.exact, call.effective_input)
+        return is_same_json(grant.exact, call.effective_input)
     given = decode(call.effective_input)
     wanted = decode(grant.match)
     return all(key in given and _fits(want, given[key]) for key, want in wanted.items())
@@ -191,15 +196,15 @@ def matches(pattern: str, text: str) -> bool:
         return pattern == text
     wanted = _ADDRESS.fullmatch(pattern)
     if wanted is None:
-        return _stays(text) and _takes(pattern, text, _is_plain)
+        return _is_inside(text) and _takes(pattern, text, _is_plain)
     found = _HOST.match(text)
     if found is None or not _takes(wanted[1], found[0], _is_in_host):
         return False
     path = text[found.end() :]
-    return _stays(path) and _takes(wanted[2], path, _is_plain)
+    return _is_inside(path) and _takes(wanted[2], path, _is_plain)
 
 
-def _stays(path: str) -> bool:
+def _is_inside(path: str) -> bool:
     """Return whether a path stays inside its start: no part is empty, or only dots and spaces."""
     parts = _SEGMENTS.split(path.lstrip("/\\"))
     if not parts[-1]:  # a slash at the end
@@ -221,13 +226,13 @@ def _takes(pattern: str, text: str, is_taken: Callable[[str], bool]) -> bool:
     parts = _PARTS.findall(pattern)
     places = {0}
     for char in text:
-        places = _after(parts, places, char, is_taken=is_taken(char))
+        places = _advance(parts, places, char, is_taken=is_taken(char))
         if not places:
             return False
     return len(parts) in places
 
 
-def _after(parts: list[str], places: AbstractSet[int], char: str, *, is_taken: bool) -> set[int]:
+def _advance(parts: list[str], places: AbstractSet[int], char: str, *, is_taken: bool) -> set[int]:
     """Return the positions in a pattern that can be reached with one more character."""
     after = set()
     for place in places:

@@ -6,38 +6,26 @@ from collections.abc import Iterable, Sequence
 
 from attrs import evolve
 
-from toolloop.machine.record.loop import Finished, Judging, Loop, ResumePoint, Round, Waiting
-from toolloop.machine.record.replies import calls_in, ends_in_reply
-from toolloop.machine.rules.approving import is_open, without_approvals
-from toolloop.machine.rules.calls import deadline, is_settled
+from toolloop.machine.record.loop import Judging, Loop, Round, RoundCalls, Waiting
+from toolloop.machine.record.replies import ends_in_reply, list_calls
+from toolloop.machine.rules.approving import drop_approvals, is_open
+from toolloop.machine.rules.calls import find_deadline
+from toolloop.machine.rules.joining import join_rest
 from toolloop.machine.rules.thinking import mark_stale
-from toolloop.machine.values.calls import Call, DecisionRecord, Status, Why, same_json
+from toolloop.machine.values.calls import Call, DecisionRecord, Status, Why, is_same_json
 from toolloop.machine.values.chain import Chain
 from toolloop.machine.values.jsontext import decode, encode
 from toolloop.machine.values.setup import Setup
-from toolloop.machine.values.splicing import Splice, spliced
+from toolloop.machine.values.splicing import Splice, apply_splices
 from toolloop.machine.values.stop_reasons import PAUSE
 
 
-def rewritten(loop: Loop, splices: Sequence[Splice]) -> Loop:
-    """Return the loop with another closed history. After a limit it resumes from this history."""
-    messages = Chain(spliced(loop.messages, splices))
+def rewrite(loop: Loop, splices: Sequence[Splice]) -> Loop:
+    """Return the loop with another closed history. After a limit it resumes from this history, without a round."""
+    loop = join_rest(loop)
+    messages = Chain(apply_splices(loop.messages, splices))
     loop = loop._replace(messages=messages, edited_at=loop.iterations)
-    if isinstance(phase := loop.phase, Finished) and phase.resume_point:
-        point = ResumePoint(len(messages), (), (), loop.queued, None, None)
-        loop = loop._replace(phase=evolve(phase, resume_point=point))
     return mark_stale(loop, splices[0].start if splices else len(messages))
-
-
-def resumed(loop: Loop, point: ResumePoint) -> Loop:
-    """Return a loop as it was before a limit ended it. The phase is unchanged."""
-    return loop._replace(
-        messages=Chain((*loop.messages[: point.kept], *point.parted)),
-        unjoined=point.unjoined,
-        queued=point.queued,
-        round=point.round,
-        container=point.container,
-    )
 
 
 # --- the server's compaction -----------------------------------------------------------------------------------------
@@ -52,33 +40,34 @@ def is_compaction(loop: Loop) -> bool:
     return bool(decode(loop.response or "{}").get("stop_reason") == "compaction")
 
 
-def compacted_by_server(loop: Loop) -> Loop:
+def take_server_compaction(loop: Loop) -> Loop:
     """Replace the whole history with the server's block, and remove the parameter that asked for it.
 
     A block without content means that the compaction failed; the history is then unchanged (source:
     `BetaCompactionBlockParam` of anthropic 2.12). The caller asked for the compaction, so it does not count as a pause.
     """
-    params, reply = decode(loop.setup.params), loop.round.reply if loop.round else None
+    params, replies = decode(loop.setup.params), loop.open_messages
     del params["compaction"]
     setup = evolve(loop.setup, params=encode(params))
-    loop = loop._replace(setup=setup, round=None, container=None, compacted=(), pauses=loop.pauses - 1)
-    if reply and any(block["type"] == "compaction" and block.get("content") for block in decode(reply)["content"]):
-        loop = rewritten(loop, (Splice(0, len(loop.messages), (reply,)),))
-    return loop._replace(phase=Waiting("paused"))
+    loop = loop._replace(setup=setup, phase=Waiting("paused"), container=None, compacted=(), pauses=loop.pauses - 1)
+    blocks = [block for text in replies for block in decode(text)["content"]]
+    if any(block["type"] == "compaction" and block.get("content") for block in blocks):
+        loop = rewrite(loop, (Splice(0, len(loop.messages), replies),))
+    return loop
 
 
 # --- the history of a runner's caller --------------------------------------------------------------------------------
 
 
-def known_calls(old: Round, reply: str) -> list[Call]:
-    """Return the calls of a reply; a call that the old round also has keeps its state. Empty if there are none."""
+def match_calls(old: RoundCalls, reply: str) -> list[Call]:
+    """Return the calls of a reply; one that is also among the old calls keeps its state. Empty if there are none."""
     blocks = decode(reply)["content"] if ends_in_reply((reply,)) else ()
-    return [_known(old, call) for call in (() if isinstance(blocks, str) else calls_in(blocks))]
+    return [_match_call(old, call) for call in (() if isinstance(blocks, str) else list_calls(blocks))]
 
 
-def _known(old: Round, call: Call) -> Call:
+def _match_call(old: RoundCalls, call: Call) -> Call:
     known = old.find(call.id)
-    return known if known and known.name == call.name and same_json(known.input, call.input) else call
+    return known if known and known.name == call.name and is_same_json(known.input, call.input) else call
 
 
 def run_again(calls: Iterable[Call], names: Sequence[str], rerun: DecisionRecord, setup: Setup) -> list[Call]:
@@ -86,20 +75,20 @@ def run_again(calls: Iterable[Call], names: Sequence[str], rerun: DecisionRecord
 
     The order to run again is one nameless approval. If the call demands more, it waits for that.
     """
-    return [_fresh(call, rerun, setup) if call.id in names else call for call in calls]
+    return [_renew_call(call, rerun, setup) if call.id in names else call for call in calls]
 
 
-def _fresh(call: Call, rerun: DecisionRecord, setup: Setup) -> Call:
-    call = without_approvals(call)._replace(why=None, reason=None, result=None, has_loop=False)
+def _renew_call(call: Call, rerun: DecisionRecord, setup: Setup) -> Call:
+    call = drop_approvals(call)._replace(why=None, reason=None, result=None, has_loop=False)
     call = call._replace(judged=rerun.via is None)  # those of old journals were not judged again
     call = call._replace(status=Status.CLEARED, run=call.run + 1, decision=rerun)
     if not is_open(call):
         return call
     call = call._replace(status=Status.WAITING, why=Why.APPROVAL, decision=None)
-    return call._replace(expires_at=deadline(setup, rerun.at))
+    return call._replace(expires_at=find_deadline(setup, rerun.at))
 
 
-def why_not_again(call_id: str, calls: Iterable[Call]) -> str | None:
+def explain_no_rerun(call_id: str, calls: Iterable[Call]) -> str | None:
     """Return why a call cannot run again; None if it can."""
     call = next((call for call in calls if call.id == call_id), None)
     if call is None:
@@ -109,14 +98,15 @@ def why_not_again(call_id: str, calls: Iterable[Call]) -> str | None:
     return None if call.started else f"the call {call_id!r} never ran: its result is {call.result.outcome}"
 
 
-def has_joined(round_: Round, before: Sequence[str], after: Sequence[str]) -> bool:
+def has_joined(round_: Round | None, before: Sequence[str], after: Sequence[str]) -> bool:
     """Return whether an edit added this settled round to the history, which may already contain an equal one."""
+    if round_ is None or not round_.is_settled():
+        return False
     last = next((text for text in reversed(after) if ends_in_reply((text,))), None)
-    joined = last is not None and last == round_.reply and list(after).count(last) > list(before).count(last)
-    return joined and is_settled(round_)
+    return last is not None and last == round_.reply and list(after).count(last) > list(before).count(last)
 
 
-def unjoined_before_reply(loop: Loop) -> tuple[str, ...]:
+def list_unjoined_before_reply(loop: Loop) -> tuple[str, ...]:
     """Return the unjoined messages before the open reply. A paused reply is itself the last of them."""
     is_paused = isinstance(loop.phase, Waiting) and loop.round is None and ends_in_reply(loop.unjoined)
     return loop.unjoined[:-1] if is_paused else loop.unjoined

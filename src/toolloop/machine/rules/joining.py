@@ -7,12 +7,12 @@ from typing import Any
 
 from attrs import evolve
 
-from toolloop.machine.record.loop import Finished, Judging, Loop, ResumePoint, Round, Stopping, Waiting
+from toolloop.machine.record.loop import Finished, Judging, Loop, Round, Stopping, Waiting, round_of
 from toolloop.machine.record.replies import (
     close_paused,
+    drop_open_calls,
     drop_unfinished,
-    server_calls_without_results,
-    without_open_calls,
+    find_open_server_calls,
 )
 from toolloop.machine.rules.calls import settle_open
 from toolloop.machine.rules.repetition import count_round
@@ -50,69 +50,72 @@ def close_round(loop: Loop, round_: Round) -> Loop:
     injected messages stay queued (source: rules 23 and 25 of the Messages API).
     """
     repetition = count_round(loop.setup.loop_detection, loop.repetition, round_.calls)
-    after: dict[str, Any] = {"repetition": repetition, "phase": Waiting("tools_executed", round_)}
-    results, notes = _results(round_, loop.setup.texts)
-    asked = _with_reply(loop, round_)
-    if stays_unjoined(asked, round_):
-        answer = user_message([_without_marks(text) for text in results])
+    after: dict[str, Any] = {"repetition": repetition, "phase": Waiting("tools_executed", closed=round_)}
+    results, notes = _make_results(round_, loop.setup.texts)
+    asked = (*loop.unjoined, *round_.reply_messages)
+    if stays_unjoined(asked, round_.calls):
+        answer = user_message([_drop_marks(text) for text in results])
         queued = (user_message(notes), *loop.queued) if notes else loop.queued
-        return loop._replace(unjoined=(*asked, answer), queued=queued, round=None, **after)
+        return loop._replace(unjoined=(*asked, answer), queued=queued, **after)
     return join(loop, (*asked, user_message((*results, *notes))), **after)
 
 
-def answer_to(loop: Loop, round_: Round) -> str:
+def make_answer(loop: Loop, round_: Round) -> str:
     """Return the user message that closes a round whose calls are all settled."""
-    results, notes = _results(round_, loop.setup.texts)
-    alone = stays_unjoined(_with_reply(loop, round_), round_)
-    return user_message([_without_marks(text) for text in results] if alone else (*results, *notes))
+    results, notes = _make_results(round_, loop.setup.texts)
+    alone = stays_unjoined((*loop.unjoined, *round_.reply_messages), round_.calls)
+    return user_message([_drop_marks(text) for text in results] if alone else (*results, *notes))
 
 
-def stays_unjoined(asked: Sequence[str], round_: Round) -> bool:
+def stays_unjoined(asked: Sequence[str], calls: Sequence[Call]) -> bool:
     """Return whether only results may follow a round, because code made its calls or a server call is open."""
-    return any(call.by_code for call in round_.calls) or bool(server_calls_without_results(asked))
+    return any(call.by_code for call in calls) or bool(find_open_server_calls(asked))
 
 
-def _without_marks(text: str) -> str:
+def _drop_marks(text: str) -> str:
     """Return a block without cache marks: an unjoined message cannot be edited if there are too many."""
-    return encode(_unmarked(decode(text))) if '"cache_control"' in text else text
+    return encode(_drop_marks_inside(decode(text))) if '"cache_control"' in text else text
 
 
-def _unmarked(block: JSON) -> JSON:
+def _drop_marks_inside(block: JSON) -> JSON:
     match block:
         case list():
-            return [_unmarked(each) for each in block]
+            return [_drop_marks_inside(each) for each in block]
         case dict():
             kept = {key: value for key, value in block.items() if key != "cache_control"}
-            return {key: _unmarked(value) if key in ("content", "source") else value for key, value in kept.items()}
+            return {
+                key: _drop_marks_inside(value) if key in ("content", "source") else value for key, value in kept.items()
+            }
     return block
 
 
 def join(loop: Loop, messages: Sequence[str], **changes: Any) -> Loop:
     """Return the loop after the messages of a finished turn, then the queued messages, joined its history.
 
-    The open round, the unjoined messages and the container are cleared. `changes`: new values of other fields.
+    The unjoined messages and the container are cleared. `changes`: new values of other fields.
     """
-    history = loop.messages.extend(close_paused(without_open_calls(messages)))
+    history = loop.messages.extend(close_paused(drop_open_calls(messages)))
     if loop.queued:
         history, last = _part_system(history)
         history = history.extend((*loop.queued, *last))
-    return loop._replace(messages=history, queued=(), container=None, unjoined=(), round=None, **changes)
+    return loop._replace(messages=history, queued=(), container=None, unjoined=(), **changes)
 
 
-def settled_and_joined(loop: Loop, **changes: Any) -> Loop:
+def settle_and_join(loop: Loop, **changes: Any) -> Loop:
     """Return the loop with its open calls settled without running, and with all messages joined that can join."""
-    if loop.round is None:
-        return join(loop, drop_unfinished(loop.unjoined), **changes)
-    if isinstance(loop.phase, Judging) and loop.phase.action is PAUSE:
-        return join(loop, drop_unfinished(_with_reply(loop, loop.round)), **changes)
-    round_ = settle_open(loop.round, loop.setup.texts)
-    results, notes = _results(round_, loop.setup.texts)
+    phase, round_ = loop.phase, round_of(loop)
+    if round_ is None or (isinstance(phase, Judging) and phase.action is PAUSE):
+        return join(loop, drop_unfinished(loop.open_messages), **changes)
+    if isinstance(phase, Finished):
+        round_ = phase.ended_with or round_
+    round_ = settle_open(round_, loop.setup.texts)
+    results, notes = _make_results(round_, loop.setup.texts)
     answer = (user_message((*results, *notes)),) if round_.calls else ()
-    return join(loop, (*_with_reply(loop, round_), *answer), **changes)
+    return join(loop, (*loop.open_messages, *answer), **changes)
 
 
 def end(loop: Loop, termination: Termination, *, waits: bool = False) -> Loop:
-    """End a loop in any phase. If a limit ends it, it can be resumed from there.
+    """End a loop in any phase. If a limit ends it, nothing joins the history, so that it can resume from there.
 
     Args:
         loop: the loop.
@@ -120,19 +123,25 @@ def end(loop: Loop, termination: Termination, *, waits: bool = False) -> Loop:
         waits: whether calls that run are waited for. If not, they are settled as cancelled.
 
     """
-    if waits and loop.round is not None and loop.round.having(Status.RUNNING):
-        return loop._replace(phase=Stopping(termination))
-    point = None
+    round_ = loop.round
+    if waits and round_ is not None and round_.having(Status.RUNNING):
+        return loop._replace(phase=Stopping(termination, round_))
     if isinstance(termination, LIMITS):
-        kept, parted = _part_system(loop.messages)
-        point = ResumePoint(len(kept), tuple(parted), loop.unjoined, loop.queued, loop.round, loop.container)
-    return finish(settled_and_joined(loop), termination, point)
+        return loop._replace(phase=Finished(termination, round_))
+    return finish(settle_and_join(loop), termination)
 
 
-def finish(loop: Loop, termination: Termination, resume_point: ResumePoint | None = None) -> Loop:
+def finish(loop: Loop, termination: Termination) -> Loop:
     """Return the finished loop. Trailing system messages are queued, because only a reply may follow them."""
     messages, last = _part_system(loop.messages)
-    return loop._replace(messages=messages, queued=(*last, *loop.queued), phase=Finished(termination, resume_point))
+    return loop._replace(messages=messages, queued=(*last, *loop.queued), phase=Finished(termination))
+
+
+def join_rest(loop: Loop) -> Loop:
+    """Return the loop as it is shown, edited and followed up: what a limit left open has joined its history."""
+    if isinstance(loop.phase, Finished) and isinstance(loop.phase.termination, LIMITS):
+        return finish(settle_and_join(loop), loop.phase.termination)
+    return loop
 
 
 def _part_system(messages: Chain[str]) -> tuple[Chain[str], list[str]]:
@@ -149,28 +158,25 @@ def is_system(text: str) -> bool:
     return '"system"' in text and decode(text)["role"] == "system"
 
 
-def last_user_turn(messages: Chain[str]) -> int:
+def find_last_user_turn(messages: Chain[str]) -> int:
     """Return the index of the last user turn: the last run of messages that are neither replies nor results."""
     end_ = len(messages)
-    while end_ and not _prompts(messages[end_ - 1]):
+    while end_ and not is_prompt(messages[end_ - 1]):
         end_ -= 1
-    while end_ and _prompts(messages[end_ - 1]):
+    while end_ and is_prompt(messages[end_ - 1]):
         end_ -= 1
     return end_
 
 
-def _prompts(text: str) -> bool:
+def is_prompt(text: str) -> bool:
+    """Return whether a message is neither a reply nor results."""
     message = decode(text)
     content = message["content"]
     answers = isinstance(content, list) and any(block.get("type") == "tool_result" for block in content)
     return message["role"] != "assistant" and not answers
 
 
-def _with_reply(loop: Loop, round_: Round) -> tuple[str, ...]:
-    return loop.unjoined if round_.reply is None else (*loop.unjoined, round_.reply)
-
-
-def _results(round_: Round, texts: Texts) -> tuple[list[str], list[str]]:
+def _make_results(round_: Round, texts: Texts) -> tuple[list[str], list[str]]:
     """Return the result blocks in the model's order, and the blocks after them."""
     results, notes = [], []
     for call, result in [(call, call.result) for call in round_.calls if call.result is not None]:

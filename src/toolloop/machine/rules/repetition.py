@@ -19,14 +19,14 @@ from toolloop.machine.values.texts import fill_text
 from toolloop.terminations import LoopDetected
 
 
-def repeated(wanted: LoopDetection | None, last: Repetition, calls: Sequence[Call]) -> LoopDetected | None:
+def find_repetition(wanted: LoopDetection | None, last: Repetition, calls: Sequence[Call]) -> LoopDetected | None:
     """Return the repetition by these calls as the newest round, if it must be reported.
 
     A round is compared once, before any of its calls is judged.
     """
     if wanted is None or any(call.status is not Status.PROPOSED for call in calls):
         return None
-    count = last.count + 1 if _digest_of_calls(calls) == last.calls else 1
+    count = last.count + 1 if _digest_calls(calls) == last.calls else 1
     if count % wanted.threshold:
         return None
     return LoopDetected("+".join(dict.fromkeys(call.name for call in calls)), count)
@@ -36,7 +36,7 @@ def count_round(wanted: LoopDetection | None, last: Repetition, calls: Sequence[
     """Return the repetition state after a round of these calls has closed."""
     if wanted is None:
         return Repetition()
-    asked, ended = _digest_of_calls(calls), _digest_of_results(calls)
+    asked, ended = _digest_calls(calls), _digest_results(calls)
     count = last.count + 1 if (asked, ended) == (last.calls, last.results) else 1
     return Repetition(asked, ended, count, last.warning)
 
@@ -52,21 +52,21 @@ def warn(loop: Loop, found: LoopDetected) -> Loop:
         return loop
     text = fill_text(loop.setup.texts, "loop_warning", name=found.tool_name, count=found.count)
     warning = f'{{"role":"user","content":{encode(text)}}}'
-    queued = (warning, *without_warning(loop))
+    queued = (warning, *drop_warning(loop))
     return loop._replace(queued=queued, repetition=evolve(loop.repetition, warning=warning))
 
 
-def without_warning(loop: Loop) -> tuple[str, ...]:
+def drop_warning(loop: Loop) -> tuple[str, ...]:
     """Return the queued messages without the warning, for a model that no longer repeats itself."""
     warning = loop.repetition.warning
     return loop.queued if warning is None else tuple(text for text in loop.queued if text != warning)
 
 
-def _digest_of_calls(calls: Iterable[Call]) -> str:
+def _digest_calls(calls: Iterable[Call]) -> str:
     return _digest([call.name, decode(call.input)] for call in calls)
 
 
-def _digest_of_results(calls: Iterable[Call]) -> str:
+def _digest_results(calls: Iterable[Call]) -> str:
     return _digest(
         [call.name, decode(call.input), *(() if call.result is None else (call.result.content, call.result.is_error))]
         for call in calls

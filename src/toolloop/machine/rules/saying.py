@@ -48,11 +48,11 @@ def queue(loop: Loop, messages: Sequence[str]) -> Loop:
     return loop._replace(queued=(*loop.queued, *messages))
 
 
-def kept_texts(loop: Loop) -> tuple[str, ...]:
+def list_kept_texts(loop: Loop) -> tuple[str, ...]:
     """Return the kept messages, oldest first. They join the history after the queued ones."""
     return tuple([text for each in loop.kept for text in each.messages])
 
 
 def release(loop: Loop) -> Loop:
     """Return the loop with the kept messages queued, because they join now."""
-    return loop._replace(queued=(*loop.queued, *kept_texts(loop)), kept=()) if loop.kept else loop
+    return loop._replace(queued=(*loop.queued, *list_kept_texts(loop)), kept=()) if loop.kept else loop

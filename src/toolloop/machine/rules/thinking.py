@@ -8,9 +8,7 @@ stale thinking, because that depends on the model.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from toolloop.machine.record.loop import Finished, Loop, Requesting, Round
+from toolloop.machine.record.loop import Loop, Requesting
 from toolloop.machine.values.jsontext import decode
 from toolloop.machine.values.setup import Setup
 
@@ -22,45 +20,33 @@ def mark_stale(loop: Loop, start: int = 0) -> Loop:
 
     The reply to a request in progress is stale too, because the request has the old prefix.
     """
-    rows = _rows(loop)
+    texts = list_messages(loop)
     if isinstance(loop.phase, Requesting):
-        mark = len(rows[0]) + 1
-    elif any(_MARK in text for row in rows for text in row[start:]):
-        mark = max(map(len, rows))
+        mark = len(texts) + 1
+    elif any(_MARK in text for text in texts[start:]):
+        mark = len(texts)
     else:
         mark = min(loop.stale_thinking, start)
     return loop if mark == loop.stale_thinking else loop._replace(stale_thinking=mark)
 
 
-def all_messages(loop: Loop) -> list[str]:
+def list_messages(loop: Loop) -> list[str]:
     """Return the messages in which positions are counted: the history, the unjoined messages and the open reply."""
-    return [*loop.messages, *loop.unjoined, *_reply(loop.round)]
+    return [*loop.messages, *loop.open_messages]
 
 
-def message_count(loop: Loop) -> int:
-    """Return the number of `all_messages`, without a copy of the history."""
-    return len(loop.messages) + len(loop.unjoined) + len(_reply(loop.round))
+def count_messages(loop: Loop) -> int:
+    """Return the number of `list_messages`, without a copy of the history."""
+    return len(loop.messages) + len(loop.open_messages)
 
 
-def _rows(loop: Loop) -> list[Sequence[str]]:
-    """Return all messages of the loop, and after a limit, also those with which it resumes."""
-    rows: list[Sequence[str]] = [all_messages(loop)]
-    if isinstance(loop.phase, Finished) and (point := loop.phase.resume_point):
-        rows.append([*loop.messages[: point.kept], *point.parted, *point.unjoined, *_reply(point.round)])
-    return rows
-
-
-def _reply(round_: Round | None) -> tuple[str, ...]:
-    return () if round_ is None or round_.reply is None else (round_.reply,)
-
-
-def same_prefix(one: Setup, other: Setup, *, is_stale: bool) -> bool:
+def has_same_prefix(one: Setup, other: Setup, *, is_stale: bool) -> bool:
     """Return whether requests with these setups have the same prefix: the same system prompt and tools.
 
     If some thinking is already stale (`is_stale`), the model and the thinking parameter decide whether it is sent. Then
     the prefix of newer thinking depends on them too.
     """
-    if _tools(one) != _tools(other):
+    if _list_tools(one) != _list_tools(other):
         return False
     if one.params == other.params:
         return True
@@ -69,5 +55,5 @@ def same_prefix(one: Setup, other: Setup, *, is_stale: bool) -> bool:
     return all(old.get(name) == new.get(name) for name in names)
 
 
-def _tools(setup: Setup) -> list[tuple[str, str]]:
+def _list_tools(setup: Setup) -> list[tuple[str, str]]:
     return [(facts.name, facts.digest) for facts in setup.tools]

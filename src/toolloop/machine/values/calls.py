@@ -167,10 +167,10 @@ class DecisionRecord:
 
     def same_as(self, other: DecisionRecord) -> bool:
         """Return whether two decisions have the same kind, input and content. `by` and `reason` may differ."""
-        return (self.kind, self.is_error) == (other.kind, other.is_error) and same_json(self.content, other.content)
+        return (self.kind, self.is_error) == (other.kind, other.is_error) and is_same_json(self.content, other.content)
 
 
-def same_json(one: str | None, other: str | None) -> bool:
+def is_same_json(one: str | None, other: str | None) -> bool:
     """Return whether two JSON texts have the same value. The order of keys does not matter."""
     if one is None or other is None:
         return one is other

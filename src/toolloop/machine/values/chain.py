@@ -2,7 +2,7 @@
 
 A state is a value, so a longer history is a new sequence. Copying the old one would make the cost of a turn grow with
 the conversation. So versions share one list, and each sees only its own length of it. Appending to the newest version
-extends that list; appending to an older version copies it first.
+extends that list; appending to an older version copies it first. Two threads may do that to one version at once.
 """
 
 from __future__ import annotations
@@ -16,12 +16,14 @@ T = TypeVar("T")
 class Chain(Sequence[T], Generic[T]):
     """An immutable sequence with a cheap `append`."""
 
-    __slots__ = ("_items", "_length")
+    __slots__ = ("_items", "_length", "_right")
 
     def __init__(self, items: Iterable[T] = ()) -> None:
         """Start from the given items."""
         self._items = list(items)
         self._length = len(self._items)
+        # The right to extend the list: one item, which the first version that extends it takes. Empty chains have none.
+        self._right = [True] if self._items else []
 
     def append(self, item: T) -> Chain[T]:
         """Return a chain with one more item. This chain is unchanged."""
@@ -32,7 +34,9 @@ class Chain(Sequence[T], Generic[T]):
         if not more:
             return self
         items = self._items
-        if len(items) != self._length or not items:  # another version extended the list; empty chains share no list
+        try:
+            self._right.pop()
+        except IndexError:  # another version extended the list
             items = items[: self._length]
         items.extend(more)
         return _chain(items)
@@ -62,7 +66,11 @@ class Chain(Sequence[T], Generic[T]):
         return self._items[index if index >= 0 else self._length + index]
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Chain) and list(self) == list(other)
+        if not isinstance(other, Chain):
+            return False
+        if self._items is other._items:  # two versions of one history, which may be long
+            return self._length == other._length
+        return list(self) == list(other)
 
     __hash__: ClassVar[None] = None  # type: ignore[assignment]  # equal by content, which may be long: not a key
 
@@ -78,4 +86,5 @@ def _chain(items: list[T]) -> Chain[T]:
     chain: Chain[T] = Chain.__new__(Chain)
     chain._items = items  # noqa: SLF001 - it is made here
     chain._length = len(items)  # noqa: SLF001 - likewise
+    chain._right = [True]  # noqa: SLF001 - likewise
     return chain

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from decimal import Decimal
+from typing import Any, Literal
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from toolloop._public import set_module
+from toolloop._usage import as_decimal
 
 Execution = Literal["barrier", "ready"]
 OnExpiry = Literal["continue", "stop"]
@@ -15,6 +17,11 @@ LoopAction = Literal["warn", "stop", "inject_warning"]
 ToolEffect = Literal["pure", "keyed", "once"]
 # Which calls of a tool wait for a decision.
 Approval = Literal["never", "predicate", "always"]
+
+
+# Type checkers use the type of a converter's parameter for the field.
+def _dollars(value: Decimal | float | str | None) -> Any:
+    return as_decimal(value)
 
 
 @set_module("toolloop")
@@ -28,6 +35,8 @@ class Budget:
         input_tokens: the sum of uncached input, cache writes and cache reads.
         output_tokens: output, including thinking.
         total_tokens: input plus output.
+        cost: dollars, as far as the prices are known; needs `LoopConfig.prices`. The last request, and those of nested
+            loops that are in progress, may pass it. A reply of a model without a price also ends the loop.
 
     """
 
@@ -36,6 +45,7 @@ class Budget:
     input_tokens: int | None = None
     output_tokens: int | None = None
     total_tokens: int | None = None
+    cost: Decimal | None = field(default=None, converter=_dollars)
 
 
 @set_module("toolloop")
@@ -94,6 +104,9 @@ class Texts:
         "something else, or say what stands in the way."
     )
     no_answer: str = "The loop inside this call came to an end without an answer: {reason}."
+    misfit: str = (
+        "Your answer does not fit the format that was asked for:\n{problems}\nGive the whole corrected answer again."
+    )
     cut_short: str = "The loop inside this call was cut short: {reason}. Its last words were: {text}"
 
 
@@ -129,6 +142,7 @@ class LoopFacts:
     params: str
     tools: tuple[ToolFacts, ...]
     callables: frozenset[str]
+    gone_tools: tuple[ToolFacts, ...] = ()
 
 
 @frozen
@@ -149,7 +163,9 @@ class Setup:
         threads: whether to ask the server to keep the conversation.
         on_expiry: with `stop`, the loop ends when a call of it expires.
         stop_grace: for how many seconds a loop that is to end waits for its running calls before its driver returns.
-        gone_secrets: the secret parameters of tools that are gone, by the name of the tool.
+        gone_secrets: the secret parameters of tools that are gone, by the name of the tool; only in old journals.
+        gone_tools: facts about tools that are gone. If one comes back, it is compared with them.
+        output: whether the last text of an answer must fit `output_config.format` of the parameters.
 
     """
 
@@ -171,6 +187,8 @@ class Setup:
     on_expiry: OnExpiry = "continue"
     stop_grace: float = 5.0
     gone_secrets: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    gone_tools: tuple[ToolFacts, ...] = ()
+    output: bool = False
 
     @property
     def path(self) -> tuple[str, ...]:
@@ -188,9 +206,25 @@ class Setup:
 
     def secrets_of(self, name: str) -> tuple[str, ...]:
         """Return the secret parameters of a tool, which may be gone."""
-        facts = self.tool(name)
-        return dict(self.gone_secrets).get(name, ()) if facts is None else facts.secret
+        known = {facts.name: facts.secret for facts in (*self.gone_tools, *self.tools)}
+        return {**dict(self.gone_secrets), **known}.get(name, ())
 
     def repeatable(self, name: str) -> bool:
         """Return whether a tool may run again without a decision."""
         return any(facts.name == name and facts.effect != "once" for facts in self.tools)
+
+
+def keep_gone(
+    old: Setup | LoopFacts, tools: tuple[ToolFacts, ...]
+) -> tuple[tuple[ToolFacts, ...], tuple[ToolFacts, ...]]:
+    """Return the facts about the new tools of a loop, and about those that are gone. Likewise inside its calls."""
+    before = {facts.name: facts for facts in (*old.gone_tools, *old.tools)}
+    new = tuple([_keep_inside(before.pop(facts.name, facts), facts) for facts in tools])
+    return new, tuple(before.values())
+
+
+def _keep_inside(old: ToolFacts, new: ToolFacts) -> ToolFacts:
+    if old.inside is None or new.inside is None:
+        return new
+    tools, gone = keep_gone(old.inside, new.inside.tools)
+    return evolve(new, inside=evolve(new.inside, tools=tools, gone_tools=gone))

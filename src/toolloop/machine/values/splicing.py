@@ -34,31 +34,31 @@ def splices_between(old: Sequence[str], new: Sequence[str]) -> tuple[Splice, ...
     Items that are the same at both ends are kept. Between them, items that are in each list once and in the same order
     are kept, with equal neighbors. The cost is at most that of sorting the lists.
     """
-    front, back = _ends(old, new)
-    stays = _in_order(old[front : len(old) - back], new[front : len(new) - back])
+    front, back = _count_equal(old, new)
+    stays = _find_in_order(old[front : len(old) - back], new[front : len(new) - back])
     splices: list[Splice] = []
     start, at = front, front
     for old_place, new_place in (*stays, (len(old) - back - front, len(new) - back - front)):
         stop, upto = front + old_place, front + new_place
-        before, after = _ends(old[start:stop], new[at:upto])
+        before, after = _count_equal(old[start:stop], new[at:upto])
         if before + after < max(stop - start, upto - at):
             splices.append(Splice(start + before, stop - after, tuple(new[at + before : upto - after])))
         start, at = stop + 1, upto + 1
     return tuple(splices)
 
 
-def _ends(old: Sequence[str], new: Sequence[str]) -> tuple[int, int]:
+def _count_equal(old: Sequence[str], new: Sequence[str]) -> tuple[int, int]:
     """Return the number of equal items at the front, and that of equal items at the back of the rest."""
-    front = common(old, new)
-    return front, common(old[front:][::-1], new[front:][::-1])
+    front = count_common(old, new)
+    return front, count_common(old[front:][::-1], new[front:][::-1])
 
 
-def common(one: Sequence[str], other: Sequence[str]) -> int:
+def count_common(one: Sequence[str], other: Sequence[str]) -> int:
     """Return the number of equal items at the front."""
     return next(compress(count(), map(ne, one, other)), min(len(one), len(other)))
 
 
-def _in_order(old: Sequence[str], new: Sequence[str]) -> list[tuple[int, int]]:
+def _find_in_order(old: Sequence[str], new: Sequence[str]) -> list[tuple[int, int]]:
     """Return the positions, in both lists, of the most items that are in each once and in the same order."""
     in_old, in_new = Counter(old), Counter(new)
     places = {text: place for place, text in enumerate(old) if in_old[text] == 1}
@@ -80,7 +80,7 @@ def _in_order(old: Sequence[str], new: Sequence[str]) -> list[tuple[int, int]]:
     return run[::-1]
 
 
-def spliced(messages: Sequence[str], splices: Sequence[Splice]) -> list[str]:
+def apply_splices(messages: Sequence[str], splices: Sequence[Splice]) -> list[str]:
     """Return the list after splices.
 
     Raises:

@@ -21,6 +21,7 @@ PLACES: dict[str, dict[str, str]] = {
     "expired": {},
     "loop_warning": {"name": "search", "count": "3"},
     "no_answer": {"reason": "it was refused"},
+    "misfit": {"problems": "- amount: must be greater than 0"},
     "cut_short": {"reason": "max iterations", "text": "So far"},
 }
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Generator
@@ -14,6 +16,7 @@ from typing import Any, Final, TypeVar
 from weakref import finalize
 
 from toolloop.errors import StoreError, UnreadableSnapshot
+from toolloop.stores.process import boot_clock
 from toolloop.stores.watchers import QUIET, Watchers
 
 try:
@@ -28,13 +31,28 @@ except ImportError as _missing:
 
 T = TypeVar("T")
 
+LOG = logging.getLogger("toolloop")
 CHANNEL: Final = "toolloop"  # of NOTIFY
+_SHARED: Final = (
+    "a pooler in transaction mode lets other clients use this session: connect directly, or through a pooler in "
+    "session mode"
+)
+_MARK: Final = "toolloop.session"  # a setting, by which a connection recognizes its session
+IS_OWN: Final = f"current_setting('{_MARK}', true) IS NOT DISTINCT FROM %s"
+# A commit may wait for less than the disk only if the database is set so. A setting for the session would not do: a
+# pooler may run the next statement in another one.
+_BE_DURABLE: Final = """CASE current_setting('synchronous_commit') WHEN 'off'
+    THEN set_config('synchronous_commit', 'on', true) END"""
+CLOCK: Final = "extract(epoch FROM current_timestamp)::float8"  # see `timed_rows_of`
+_QUICK = 1.0  # seconds; a slower answer, or one after a suspension, does not tell what the time is
 _CONNECT_SECONDS: Final = 2  # psycopg's least time for opening a connection
 _PULSE = 1.0  # seconds after which a listener checks whether it is still needed
 _CHECK = 10.0  # seconds after which it checks a silent connection
+_DEAF = 3.0  # seconds after which its own first notification does not arrive any more
 _LOST = ("08", "57P")  # start of SQLSTATE: the connection failed, or the server is starting up or shutting down
 _PROBLEMS: Final[tuple[tuple[type[psycopg.Error], str], ...]] = (
-    (errors.LockNotAvailable, "the loop stayed locked by another connection: try again"),
+    (errors.DuplicatePreparedStatement, _SHARED),
+    (errors.InvalidSqlStatementName, _SHARED),
     (errors.QueryCanceled, "the server did not finish in time: try again"),
     (
         errors.InsufficientPrivilege,
@@ -45,6 +63,29 @@ _PROBLEMS: Final[tuple[tuple[type[psycopg.Error], str], ...]] = (
 )
 
 
+class ServerClock:
+    """The clock of the server: how far it is ahead of the boot clock of this host. Any thread may use it."""
+
+    def __init__(self) -> None:
+        """Know nothing yet."""
+        self._ahead: float | None = None
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it was read."""
+        return self._ahead is not None
+
+    def learn(self, time_there: float, asked_at: float) -> None:
+        """Take a time of the server, which was read after `asked_at` by the boot clock, and before now."""
+        took = boot_clock() - asked_at
+        if took <= _QUICK or self._ahead is None:
+            self._ahead = time_there - asked_at - took / 2
+
+    def now(self) -> float:
+        """Return the time, in seconds since the epoch."""
+        return boot_clock() + (self._ahead or 0.0)
+
+
 class Connection(psycopg.Connection[tuple[Any, ...]]):
     """A connection that waits for an answer until a deadline.
 
@@ -52,10 +93,14 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
 
     Attributes:
         give_up: the deadline, by `time.monotonic`.
+        mark: the mark of its session.
+        clock: the clock of its server.
 
     """
 
     give_up = inf
+    mark = ""
+    clock: ServerClock
 
     def wait(self, gen: Any, *args: Any, **options: Any) -> Any:
         """Drive a generator of psycopg to its end. It is resumed at least every 0.1 seconds."""
@@ -76,6 +121,39 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
 def rows_of(db: Connection, query: str, *values: object) -> list[tuple[Any, ...]]:
     """Return the rows of a query."""
     return db.execute(query.encode(), values or None).fetchall()
+
+
+def change(db: Connection, query: str, *values: object) -> tuple[Any, ...] | None:
+    """Run a statement that changes rows, so that the change is on disk when it is committed.
+
+    Args:
+        db: the connection.
+        query: common table expressions. `changed` are the rows, at most one, without NULL in its first column; it
+            changes nothing unless `IS_OWN`.
+        values: of its placeholders.
+
+    Returns:
+        The row, or None.
+
+    Raises:
+        StoreError: the session is not that of the connection.
+
+    """
+    columns = f"{IS_OWN}, {_BE_DURABLE}, changed.*, {CLOCK}"
+    whole = f"WITH {query} SELECT {columns} FROM (VALUES (1)) this LEFT JOIN changed ON true"  # noqa: S608 - no text of a caller
+    is_own, _, *row = timed_rows_of(db, whole, *values, db.mark)[0]
+    if not is_own:
+        raise StoreError(f"{_SHARED}. Nothing was changed")
+    return None if row[0] is None else tuple(row)
+
+
+def timed_rows_of(db: Connection, query: str, *values: object) -> list[tuple[Any, ...]]:
+    """Return the rows of a query whose last column is `CLOCK`, without that column: the clock is read on the way."""
+    asked_at = boot_clock()
+    rows = rows_of(db, query, *values)
+    if rows:
+        db.clock.learn(rows[0][-1], asked_at)
+    return [row[:-1] for row in rows]
 
 
 class _Pool:
@@ -139,6 +217,8 @@ class Connections:
         self._settings = settings
         self._set_up = set_up
         self._watchers = Watchers()
+        self._has_warned = False  # that notifications do not arrive
+        self._clock = ServerClock()
         self._begin()
 
     def __repr__(self) -> str:
@@ -162,6 +242,12 @@ class Connections:
             self._begin()
         return self._pool
 
+    def now(self) -> float:
+        """Return the time of the server. It is known from what was read, or else a connection is opened."""
+        if not self._clock.is_known:
+            self.run(lambda _: None)
+        return self._clock.now()
+
     def watch(self, on_change: Callable[[], object]) -> AbstractContextManager[None]:
         """While the block runs, call a function soon after a change by any process."""
         return self._watchers.watch(on_change, self._look)
@@ -170,21 +256,31 @@ class Connections:
         """Listen for changes while they are needed. See `Watchers`."""
         connection = self._connect(time.monotonic() + self._timeout)
         try:
-            connection.execute(f"LISTEN {CHANNEL}")
-            watchers.tell()  # of changes before the LISTEN
-            checked = time.monotonic()
+            own = f"{CHANNEL}_{connection.mark}"
+            connection.execute(f"LISTEN {CHANNEL}; LISTEN {own}".encode())
+            self.run(lambda db: db.execute(f"NOTIFY {own}".encode()))
+            is_heard, checked = False, (begun := time.monotonic())
             while watchers.is_needed:
                 connection.give_up = inf
                 for _ in connection.notifies(timeout=_PULSE, stop_after=1):
-                    watchers.tell()
+                    is_heard = True
+                    watchers.tell()  # the first time, of changes before the LISTEN
                     time.sleep(QUIET)
                     checked = time.monotonic()
+                if not is_heard and time.monotonic() - begun > _DEAF:
+                    self._warn_of_silence()
                 if time.monotonic() - checked > _CHECK:
                     connection.give_up = time.monotonic() + self._timeout
                     connection.execute("SELECT 1")
                     checked = time.monotonic()
         finally:
             connection.close()
+
+    def _warn_of_silence(self) -> None:
+        """Log once that notifications do not arrive. Callers poll the store."""
+        if not self._has_warned:
+            LOG.warning("%r sends no notifications of changes, so they are noticed later: %s", self, _SHARED)
+        self._has_warned = True
 
     def run(self, act: Callable[[Connection], T], *, again: bool = False) -> T:
         """Run a function with a connection; each statement in it is a transaction.
@@ -219,7 +315,7 @@ class Connections:
                 raise self._explained(second) from second
         except psycopg.Error as error:
             raise self._explained(error) from error
-        # The arguments were checked, so a stored value has a wrong type, or is too large or too deep.
+        # The callers check what users give, so a stored value has a wrong type, or is too large or too deep.
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise UnreadableSnapshot(f"{self!r} is damaged: {error}. Nothing was changed") from error
         finally:
@@ -258,8 +354,11 @@ class Connections:
     def _connect(self, give_up: float) -> Connection:
         connection = self._open(give_up)
         try:
-            each = ", ".join(["set_config(%s, %s, false)"] * len(self._settings))
-            connection.execute(f"SELECT {each}".encode(), [text for pair in self._settings.items() for text in pair])
+            connection.mark = secrets.token_hex(8)
+            settings = {**self._settings, _MARK: connection.mark}
+            each = ", ".join(["set_config(%s, %s, false)"] * len(settings))
+            values = [text for pair in settings.items() for text in pair]
+            timed_rows_of(connection, f"SELECT {each}, {CLOCK}", *values)
             self._set_up(connection)
         except BaseException:
             connection.close()
@@ -281,12 +380,17 @@ class Connections:
         }
         connection = Connection.connect(autocommit=True, **params)
         connection.give_up = give_up
+        connection.clock = self._clock
         return connection
 
     def _explained(self, error: psycopg.Error) -> StoreError:
         said = (str(error).strip() or type(error).__name__).replace(str(self._params.get("password") or "\0"), "***")
         problem = next((text for kind, text in _PROBLEMS if isinstance(error, kind)), "")
-        if not problem:
+        if isinstance(error, errors.LockNotAvailable):
+            # The server names the row for which it waited.
+            locked = "the loop" if error.diag.context else "a table, as by ALTER TABLE, VACUUM FULL or a restore,"
+            problem = f"{locked} stayed locked by another connection: try again"
+        elif not problem:
             problem = "failed" if not _is_lost(error) else "cannot be reached, or the answer was lost: try again"
         return StoreError(f"{self!r}: {problem} ({said})")
 

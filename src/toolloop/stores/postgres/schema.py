@@ -38,7 +38,7 @@ CREATE TABLE toolloop.events (
     number bigint NOT NULL REFERENCES toolloop.loops (number) ON DELETE CASCADE,
     seq bigint NOT NULL,
     id text COLLATE "C" NOT NULL,
-    digest bytea NOT NULL, -- see `_digest`
+    digest bytea NOT NULL, -- see `chains`
     body text NOT NULL,
     text text,
     PRIMARY KEY (number, seq),
@@ -56,7 +56,25 @@ _ADDED: Final = {
     # What the driver with the lease `progress_token` shows. Earlier versions leave them as they are.
     "progress_token": "ALTER TABLE toolloop.loops ADD COLUMN progress_token bigint",
     "progress": "ALTER TABLE toolloop.loops ADD COLUMN progress text",
+    # Why workers leave a loop to others, from when on, and at which revision that holds. Earlier versions leave them.
+    "left_rev": "ALTER TABLE toolloop.loops ADD COLUMN left_rev bigint",
+    "left_why": "ALTER TABLE toolloop.loops ADD COLUMN left_why text",
+    "left_since": "ALTER TABLE toolloop.loops ADD COLUMN left_since double precision",
+    # Earlier versions leave it as it is, and so do not count.
+    "tally": "ALTER TABLE toolloop.loops ADD COLUMN tally text",
+    "forked_from": "ALTER TABLE toolloop.loops ADD COLUMN forked_from text",
+    # See `chains`. Earlier versions leave both as they are.
+    "chain": "ALTER TABLE toolloop.loops ADD COLUMN chain text; ALTER TABLE toolloop.events ADD COLUMN chain bytea",
+    # When the next reminder of a call is due. Earlier versions leave it.
+    "remind_at": "ALTER TABLE toolloop.loops ADD COLUMN remind_at double precision",
+    "loops_to_remind": "CREATE INDEX loops_to_remind ON toolloop.loops (remind_at) WHERE remind_at IS NOT NULL",
     "loops_by_due": f"CREATE INDEX loops_by_due ON toolloop.loops ({DUE_AT}) WHERE {DUE_AT} IS NOT NULL",
+    # States at a revision. `chain` is that of the event of the revision. Earlier versions leave the table.
+    "checkpoints": """CREATE TABLE toolloop.checkpoints (
+        number bigint NOT NULL REFERENCES toolloop.loops (number) ON DELETE CASCADE,
+        meaning bigint NOT NULL, rev bigint NOT NULL, chain bytea NOT NULL, body bytea NOT NULL,
+        PRIMARY KEY (number, meaning)
+    )""",
     # Not by `notified_rev <> rev`: an index that names `rev` would have every append rewrite all indexes of the row.
     "loops_waiting": "CREATE INDEX loops_waiting ON toolloop.loops (number) WHERE pending <> '[]'",
 }
@@ -64,12 +82,9 @@ _ADDED: Final = {
 
 def set_up(db: Connection) -> None:
     """Check the database, and create the tables, or what those of an earlier version lack."""
-    query = "SELECT current_setting('server_encoding'), current_setting('synchronous_commit')"
-    encoding, commit = rows_of(db, query)[0]
+    encoding = rows_of(db, "SELECT current_setting('server_encoding')")[0][0]
     if encoding != "UTF8":
         raise StoreError(f"the encoding of the database is {encoding}: create it with ENCODING 'UTF8'")
-    if commit == "off":  # otherwise a crash of the server may lose stored events, and a call may run twice
-        db.execute("SET synchronous_commit = on")
     found, lacking = _find_tables(db)
     if found is None:
         with _alone(db):  # one process creates them
@@ -121,7 +136,8 @@ def _find_tables(db: Connection) -> tuple[str | None, Sequence[str]]:
     # This reads the catalogue, because `to_regclass` may return a cached answer from before the transaction.
     query = """SELECT coalesce(obj_description(c.oid, 'pg_class'), 'another table'),
         ARRAY(SELECT attname::text FROM pg_attribute WHERE attrelid = c.oid AND NOT attisdropped
-            UNION ALL SELECT i.relname::text FROM pg_index JOIN pg_class i ON i.oid = indexrelid WHERE indrelid = c.oid)
+            UNION ALL SELECT i.relname::text FROM pg_index JOIN pg_class i ON i.oid = indexrelid WHERE indrelid = c.oid
+            UNION ALL SELECT t.relname::text FROM pg_class t WHERE t.relnamespace = n.oid)
         FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
         WHERE n.nspname = 'toolloop' AND c.relname = 'loops'"""
     rows = rows_of(db, query)

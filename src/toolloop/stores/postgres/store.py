@@ -6,41 +6,54 @@ import builtins  # `list` is a method of a store
 import json
 import secrets
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
-from hashlib import sha256
+from contextlib import AbstractContextManager
+from functools import partial
+from math import inf
 from typing import Any, Self
 
 from attrs import evolve
-from psycopg.errors import UniqueViolation
 
 from toolloop._public import set_module
-from toolloop.stores import arguments, checks, store_errors
+from toolloop.stores import arguments, store_errors
+from toolloop.stores.digests import first_digest
 from toolloop.stores.optional import LEASE_SECONDS, check_lease_seconds
-from toolloop.stores.postgres.connections import CHANNEL, Connection, Connections, rows_of
+from toolloop.stores.postgres import checkpoints, lists
+from toolloop.stores.postgres.chains import read_chain, written
+from toolloop.stores.postgres.connections import (
+    CLOCK,
+    IS_OWN,
+    Connection,
+    Connections,
+    change,
+    rows_of,
+    timed_rows_of,
+)
+from toolloop.stores.postgres.journals import (
+    ADD,
+    NOTIFY,
+    append_entries,
+    arrays_of,
+    find_loop,
+    only_first,
+    read_entries,
+)
 from toolloop.stores.postgres.schema import is_current, set_up
-from toolloop.stores.protocol import Entry, Head, Lease, StoredJournal, StoredLoop
-from toolloop.stores.rows import COLUMNS, DUE_AT, UNNOTIFIED, added, head_columns, stored_loop
+from toolloop.stores.protocol import Entry, Head, Lease, Left, StoredJournal, StoredLoop
+from toolloop.stores.revisions import Revision
+from toolloop.stores.rows import added, head_columns
 
-# Adds the events of an append. It follows `changed`: the loop's row, with the revision `before`.
-_ADD = """added AS (
-    INSERT INTO toolloop.events (number, seq, id, digest, body, text)
-    SELECT number, before + nth, id,
-        sha256(convert_to(concat_ws(E'\\n', loop_id, before + nth, id, body, text), 'UTF8')), body, text
-    FROM changed, unnest(%s::text[], %s::text[], %s::text[]) WITH ORDINALITY AS entry (id, body, text, nth)
-)"""
-_NOTIFY = f"pg_notify('{CHANNEL}', '')"
+_IS_LEASE = "loop_id = %s AND lease_token = %s AND lease_owner = %s"
 _COMPARED = {"notified": "notified::jsonb"}  # so that the order of its keys makes no difference
-_IS_FIRST = "EXISTS (SELECT FROM toolloop.events e WHERE e.number = loops.number AND e.seq = 1 AND e.id = %s)"
 
 
 @set_module("toolloop.stores")
 class PostgresStore:
     """A store in a PostgreSQL database.
 
-    It has the methods of `Store`. Leases use the clock of the database (`now`), and the store reports changes
-    (`watch`). It needs the extra `postgres`. The tables are in the schema `toolloop`. The first use creates them if
-    the role may create tables; otherwise call `migrate` with another role. `toolloop migrate --help` lists the
-    privileges that are enough after that.
+    It has the methods of `Store`. Time is that of the database (`now`), and the store reports changes (`watch`). It
+    needs the extra `postgres`. The tables are in the schema `toolloop`. The first use creates them if the role may
+    create tables; otherwise call `migrate` with another role. `toolloop migrate --help` lists the privileges that are
+    enough after that.
 
     When a method returns, its changes are committed. A call takes at most `timeout` seconds, even if the network drops
     all packets; then it raises `StoreError`. If an answer is lost, a call that is safe to repeat is repeated once, on a
@@ -48,6 +61,8 @@ class PostgresStore:
 
     The store is a context manager: leaving the block closes it.
     """
+
+    takes_alternatives: bool = True
 
     def __init__(
         self,
@@ -118,9 +133,8 @@ class PostgresStore:
         return self._db.look(is_current)
 
     def now(self) -> float:
-        """Return the time of the database, in seconds since the epoch."""
-        query = "SELECT extract(epoch FROM current_timestamp)::float8"
-        return float(self._db.run(lambda db: rows_of(db, query), again=True)[0][0])
+        """Return the time of the database, in seconds since the epoch, as it is known from what was read last."""
+        return self._db.now()
 
     def watch(self, on_change: Callable[[], object]) -> AbstractContextManager[None]:
         """While the block runs, call a function soon after a change, but for the steps of a driver.
@@ -133,18 +147,20 @@ class PostgresStore:
         self, loop_id: str, entries: Sequence[Entry], *, head: Head, metadata: Mapping[str, str] | None = None
     ) -> int:
         """See `Store.create`."""
-        kept = json.dumps(checks.check_create(loop_id, entries, head, metadata))
+        kept = json.dumps(dict(metadata or {}))
+        start = Revision(0, first_digest(loop_id).hex())
+        arrays, rev = arrays_of(loop_id, start, entries)
         columns = {"loop_id": loop_id, "rev": len(entries), "created": head.changed, "metadata": kept}
-        columns |= head_columns(head.behind(head))
-        query = f"""WITH changed AS (
-            INSERT INTO toolloop.loops ({", ".join(columns)}) VALUES ({", ".join(["%s"] * len(columns))})
-            ON CONFLICT (loop_id) DO NOTHING RETURNING number, loop_id, 0 AS before
-        ), {_ADD} SELECT {_NOTIFY} FROM changed"""  # noqa: S608 - no text of a caller
+        columns |= {"chain": written(rev), **head_columns(head.behind(head))}
+        query = f"""changed AS (
+            INSERT INTO toolloop.loops ({", ".join(columns)}) SELECT {", ".join(["%s"] * len(columns))} WHERE {IS_OWN}
+            ON CONFLICT (loop_id) DO NOTHING RETURNING number, loop_id, 0 AS before, {NOTIFY}
+        ), {ADD}"""
 
         def act(db: Connection) -> int:
-            if not rows_of(db, query, *columns.values(), *_arrays(entries)):
+            if change(db, query, *columns.values(), db.mark, *arrays) is None:
                 raise store_errors.taken(loop_id)
-            return len(entries)
+            return rev
 
         return self._db.run(act)
 
@@ -160,174 +176,169 @@ class PostgresStore:
         instead_of: Head | None = None,
     ) -> int:
         """See `Store.append`."""
-        checks.check_known(loop_id, first_id)
-        checks.check_append(entries, expected_rev, head, lease, instead_of)
-        guards: dict[str, Any] = {"loop_id = %s": loop_id, **_only_first(first_id)}
+        guards: dict[str, Any] = {"loop_id = %s": loop_id, **only_first(first_id)}
         if lease is not None:
-            guards["lease_token = %s"] = lease.token
+            guards |= {"lease_token = %s": lease.token, "lease_owner = %s": lease.owner}
         if instead_of is not None:
             guards |= {
                 f"{_COMPARED.get(name, name)} IS NOT DISTINCT FROM %s": value
                 for name, value in head_columns(instead_of).items()
-                if name != "named"  # an earlier version may have left entries of calls that no longer wait
+                if name not in ("named", "tally")  # an earlier version may have left both as they were
             }
 
         def act(db: Connection) -> int:
-            new, rev = entries, expected_rev
-            while (stored := _append(db, guards, new, rev, head, is_step=lease is not None)) is None:
-                loop, known = _find(db, loop_id, first_id, new)
+            rev, chain = Revision.of(-1 if expected_rev is None else expected_rev), dict[str, Any]()
+            if rev.digest is not None:
+                chain = {"chain = %s": written(rev)}
+            write = partial(append_entries, db, loop_id=loop_id, head=head, is_step=lease is not None)
+            new = entries
+            while not chain or (stored := write({**guards, **chain}, new, rev)) is None:
+                loop, known, chain = find_loop(db, loop_id, first_id, new)
                 rest = added(loop, entries, known, expected_rev=expected_rev, lease=lease, instead_of=instead_of)
                 if rest is None:
                     return loop.rev
-                new, rev = rest, loop.rev  # others may append meanwhile: then look again
+                new, rev = rest, Revision.of(loop.rev)  # others may append meanwhile: then look again
             return stored
 
         return self._db.run(act, again=True)
 
     def load(self, loop_id: str, *, after: int = 0, first_id: str | None = None) -> StoredJournal:
         """See `Store.load`."""
-        checks.check_known(loop_id, first_id)
-        arguments.check_integer("after", after)
-        query = f"""SELECT rev, {_IS_FIRST}, seq, digest, id, body, text
-            FROM toolloop.loops LEFT JOIN toolloop.events entry ON entry.number = loops.number AND seq > %s
-            WHERE loop_id = %s ORDER BY seq"""  # noqa: S608 - no text of a caller
-
-        def act(db: Connection) -> StoredJournal:
-            rows = rows_of(db, query, first_id, after, loop_id)
-            if not rows:
-                raise store_errors.missing(loop_id)
-            rev, is_first, *last = rows[0]
-            if first_id is not None and not is_first:
-                raise store_errors.replaced(loop_id)
-            stored = [] if last[0] is None else [row[2:] for row in rows]
-            for expected, (seq, digest, *parts) in enumerate(stored, after + 1):
-                if seq != expected or bytes(digest) != _digest(loop_id, seq, parts):
-                    raise store_errors.damaged(loop_id, min(seq, expected))
-            if len(stored) != max(0, rev - after):
-                raise store_errors.damaged(loop_id, after + len(stored) + 1)
-            return StoredJournal(rev, tuple(Entry(*parts) for _, _, *parts in stored))
-
-        return self._db.run(act, again=True)
+        return self._db.run(lambda db: read_entries(db, loop_id, after, first_id), again=True)
 
     def head(self, loop_id: str) -> StoredLoop:
         """See `Store.head`."""
-        arguments.check_text("loop_id", loop_id)
-        return self._db.run(lambda db: _find(db, loop_id)[0], again=True)
+        return self._db.run(lambda db: find_loop(db, loop_id)[0], again=True)
 
     def list(
         self,
         status: str | Collection[str] | None = None,
         *,
-        metadata: Mapping[str, str] | None = None,
+        metadata: arguments.MetadataFilter = None,
         limit: int = 100,
         before: str | None = None,
     ) -> builtins.list[StoredLoop]:
         """See `Store.list`."""
-        statuses, number = arguments.check_page(status, limit, before)
-        wanted = arguments.check_metadata(metadata)
-        guards: dict[str, Any] = {}
-        if statuses is not None:
-            guards["status = ANY(%s)"] = builtins.list(statuses)
-        if number is not None:
-            guards["number < %s"] = number
-        if wanted:
-            guards["metadata::jsonb @> %s::jsonb"] = json.dumps(wanted)
-        where = f"WHERE {' AND '.join(guards)}" if guards else ""
-        query = f"SELECT {COLUMNS} FROM toolloop.loops {where} ORDER BY number DESC LIMIT %s"  # noqa: S608 - likewise
-        return self._db.run(
-            lambda db: [stored_loop(row) for row in rows_of(db, query, *guards.values(), limit)], again=True
-        )
+        page, wanted = arguments.check_page(status, limit, before), arguments.check_alternatives(metadata)
+        return self._db.run(lambda db: lists.list_loops(db, page, wanted, limit), again=True)
 
-    def list_due(self, now: float) -> tuple[builtins.list[StoredLoop], float | None]:
-        """Return the loops whose `due_at` is not after `now`, and the next later `due_at`, or None."""
-        due = f"SELECT {COLUMNS} FROM toolloop.loops WHERE {DUE_AT} <= %s"  # noqa: S608 - no text of a caller
-        later = f"SELECT min({DUE_AT}) FROM toolloop.loops WHERE {DUE_AT} > %s"  # noqa: S608 - likewise
+    def list_due(
+        self, now: float, metadata: arguments.MetadataFilter = None
+    ) -> tuple[builtins.list[StoredLoop], float | None]:
+        """Return the loops whose `due_at` is not after `now`, and the next later `due_at`, or None.
 
-        def act(db: Connection) -> tuple[builtins.list[StoredLoop], float | None]:
-            return [stored_loop(row) for row in rows_of(db, due, now)], rows_of(db, later, now)[0][0]
+        `metadata`: only of loops whose metadata contains all of these.
+        """
+        wanted = arguments.check_alternatives(metadata)
+        return self._db.run(lambda db: lists.list_due(db, now, wanted), again=True)
 
-        return self._db.run(act, again=True)
+    def list_unnotified(self, metadata: arguments.MetadataFilter = None) -> builtins.list[StoredLoop]:
+        """Return the loops with waiting calls, but for those that were marked at this revision.
 
-    def list_unnotified(self) -> builtins.list[StoredLoop]:
-        """Return the loops with waiting calls, but for those that were marked at this revision."""
-        query = f"SELECT {COLUMNS} FROM toolloop.loops WHERE {UNNOTIFIED}"  # noqa: S608 - likewise
-        return self._db.run(lambda db: [stored_loop(row) for row in rows_of(db, query)], again=True)
+        `metadata`: only those whose metadata contains all of these.
+        """
+        wanted = arguments.check_alternatives(metadata)
+        return self._db.run(lambda db: lists.list_unnotified(db, wanted), again=True)
 
-    def mark_notified(self, loops: Sequence[StoredLoop]) -> None:
-        """Mark loops, at their revision: notifications of all their waiting calls were sent."""
-        query = """UPDATE toolloop.loops SET notified_rev = mark.rev
-            FROM unnest(%s::bigint[], %s::bigint[]) AS mark (number, rev) WHERE loops.number = mark.number"""
-        numbers, revs = [int(loop.cursor) for loop in loops], [loop.rev for loop in loops]
-        self._db.run(lambda db: db.execute(query.encode(), (numbers, revs)), again=True)
+    def count(self, now: float, metadata: arguments.MetadataFilter = None) -> tuple[dict[str, int], int]:
+        """Return how many loops have each status, and how many of their calls wait and have not expired by `now`.
+
+        `metadata`: only loops whose metadata contains all of these.
+        """
+        wanted = arguments.check_alternatives(metadata)
+        return self._db.run(lambda db: lists.count_loops(db, now, wanted), again=True)
+
+    def tallies(self, metadata: arguments.MetadataFilter = None) -> builtins.list[tuple[str, str | None]]:
+        """Return each loop with its tally as JSON text, None if it has none; see `SqliteStore.tallies`."""
+        wanted = arguments.check_alternatives(metadata)
+        return self._db.run(lambda db: lists.list_tallies(db, wanted), again=True)
+
+    def mark_left(self, loop: StoredLoop, left: Left) -> None:
+        """Keep why a worker left a loop to others, as long as the row of the loop is as given."""
+        self._db.run(lambda db: lists.mark_left(db, loop, left), again=True)
+
+    def list_reminders(
+        self, now: float, metadata: arguments.MetadataFilter = None, since: float = -inf
+    ) -> builtins.list[StoredLoop]:
+        """Return the loops with waiting calls whose `remind_at` is from `since` to `now`. `metadata`: as for `list`."""
+        wanted = arguments.check_alternatives(metadata)
+        return self._db.run(lambda db: lists.list_reminders(db, since, now, wanted), again=True)
+
+    def mark_notified(self, loops: Sequence[StoredLoop], remind_at: Sequence[float] | None = None) -> None:
+        """Mark loops, at their revision: notifications of all their waiting calls were sent.
+
+        `remind_at`: for each, when the next reminder is due, in seconds since the epoch; infinite if there is none, and
+        negative if the worker has no times for reminders.
+        """
+        query = """UPDATE toolloop.loops SET notified_rev = mark.rev, remind_at = mark.at
+            FROM unnest(%s::bigint[], %s::bigint[], %s::double precision[]) AS mark (number, rev, at)
+            WHERE loops.number = mark.number"""
+        times = [inf] * len(loops) if remind_at is None else [*remind_at]
+        marks = [int(loop.cursor) for loop in loops], [int(loop.rev) for loop in loops], times
+        self._db.run(lambda db: db.execute(query.encode(), marks), again=True)
 
     def delete(self, loop_id: str) -> None:
         """See `Store.delete`."""
-        arguments.check_text("loop_id", loop_id)
-        query = f"WITH gone AS (DELETE FROM toolloop.loops WHERE loop_id = %s RETURNING 1) SELECT {_NOTIFY} FROM gone"  # noqa: S608 - likewise
+        query = f"changed AS (DELETE FROM toolloop.loops WHERE loop_id = %s AND {IS_OWN} RETURNING number, {NOTIFY})"  # noqa: S608 - likewise
 
         def act(db: Connection) -> None:
-            if not rows_of(db, query, loop_id):
+            if change(db, query, loop_id, db.mark) is None:
                 raise store_errors.missing(loop_id)
 
         self._db.run(act)
-
-    def lease(self, loop_id: str) -> Lease | None:
-        """See `Store.lease`."""
-        return self.head(loop_id).lease
 
     def acquire(
         self, loop_id: str, owner: str, *, until: float, instead_of: int | None = None, first_id: str | None = None
     ) -> Lease:
         """See `Store.acquire`."""
-        checks.check_known(loop_id, first_id)
-        if instead_of is not None:
-            arguments.check_integer("instead_of", instead_of)
         wanted = Lease(loop_id, owner, 0, until)
-        guards = {"loop_id = %s": loop_id, **_only_first(first_id)}
-        query = f"""UPDATE toolloop.loops
-            SET lease_owner = %s, lease_until = %s, lease_token = nextval('toolloop.tokens')
-            WHERE {" AND ".join(guards)} AND (lease_token IS NULL OR lease_token = %s) RETURNING lease_token, rev"""  # noqa: S608 - likewise
+        guards = {"loop_id = %s": loop_id, **only_first(first_id)}
+        query = f"""changed AS (
+            UPDATE toolloop.loops SET lease_owner = %s, lease_until = %s, lease_token = nextval('toolloop.tokens'),
+                left_why = NULL
+            WHERE {" AND ".join(guards)} AND (lease_token IS NULL OR lease_token = %s) AND {IS_OWN}
+            RETURNING lease_token, rev, chain
+        )"""  # noqa: S608 - likewise
 
         def act(db: Connection) -> Lease:
-            while not (rows := rows_of(db, query, owner, until, *guards.values(), instead_of)):
-                loop, _ = _find(db, loop_id, first_id)
+            while (row := change(db, query, owner, until, *guards.values(), instead_of, db.mark)) is None:
+                loop, *_ = find_loop(db, loop_id, first_id)
                 if loop.lease is not None and loop.lease.token != instead_of:
                     raise store_errors.leased(loop_id, loop.lease)
-            return evolve(wanted, token=rows[0][0], rev=rows[0][1])
+            token, rev, chain = row
+            at = read_chain(loop_id, chain, rev)
+            known = Revision(*at) if at is not None and at[0] == rev else find_loop(db, loop_id)[0].rev
+            return evolve(wanted, token=token, rev=known)
 
         return self._db.run(act)
 
     def renew(self, lease: Lease, *, until: float) -> Lease:
         """See `Store.renew`."""
-        arguments.check_kind("lease", lease, Lease)
-        arguments.check_seconds("until", until)
-        query = """UPDATE toolloop.loops SET lease_until = %s WHERE loop_id = %s AND lease_token = %s
-            RETURNING lease_owner"""
+        query = f"UPDATE toolloop.loops SET lease_until = %s WHERE {_IS_LEASE} RETURNING lease_owner, {CLOCK}"  # noqa: S608 - likewise
 
         def act(db: Connection) -> Lease:
-            rows = rows_of(db, query, until, lease.loop_id, lease.token)
+            rows = timed_rows_of(db, query, until, *_identity(lease))
             if not rows:
-                raise store_errors.lost(lease.loop_id, _find(db, lease.loop_id)[0].lease)
+                raise store_errors.lost(lease.loop_id, find_loop(db, lease.loop_id)[0].lease)
             return Lease(lease.loop_id, rows[0][0], lease.token, until)
 
         return self._db.run(act, again=True)
 
     def release(self, lease: Lease) -> None:
         """See `Store.release`."""
-        arguments.check_kind("lease", lease, Lease)
         query = f"""WITH free AS (
             UPDATE toolloop.loops SET lease_owner = NULL, lease_token = NULL, lease_until = NULL, progress = NULL
-            WHERE loop_id = %s AND lease_token = %s RETURNING 1
-        ) SELECT {_NOTIFY} FROM free"""  # noqa: S608 - likewise
-        self._db.run(lambda db: rows_of(db, query, lease.loop_id, lease.token), again=True)
+            WHERE {_IS_LEASE} RETURNING 1
+        ) SELECT {NOTIFY} FROM free"""  # noqa: S608 - likewise
+        self._db.run(lambda db: rows_of(db, query, *_identity(lease)), again=True)
 
     def keep_progress(self, lease: Lease, text: str | None) -> None:
         """Keep a text beside a lease, or remove it. Nothing happens if it is not the loop's lease."""
         query = f"""WITH kept AS (
             UPDATE toolloop.loops SET progress = %s, progress_token = lease_token
-            WHERE loop_id = %s AND lease_token = %s RETURNING 1
-        ) SELECT {_NOTIFY} FROM kept"""  # noqa: S608 - likewise
-        self._db.run(lambda db: rows_of(db, query, text, lease.loop_id, lease.token), again=True)
+            WHERE {_IS_LEASE} RETURNING 1
+        ) SELECT {NOTIFY} FROM kept"""  # noqa: S608 - likewise
+        self._db.run(lambda db: rows_of(db, query, text, *_identity(lease)), again=True)
 
     def progress(self, loop_id: str) -> str | None:
         """Return the text beside the lease of a loop, or None."""
@@ -335,70 +346,30 @@ class PostgresStore:
         rows = self._db.run(lambda db: rows_of(db, query, loop_id), again=True)
         return rows[0][0] if rows else None
 
+    def keep_checkpoint(self, lease: Lease, body: bytes, *, rev: int, meaning: int) -> None:
+        """Keep a checkpoint of a loop. Nothing happens if it is not the loop's lease, or a newer checkpoint is kept."""
+        known = Revision.of(rev)
+        self._db.run(lambda db: checkpoints.keep_checkpoint(db, lease, body, known, meaning), again=True)
+
+    def checkpoint(self, loop_id: str, *, meaning: int) -> bytes | None:
+        """Return the checkpoint of a loop with a meaning, or None."""
+        return self._db.run(lambda db: checkpoints.find_checkpoint(db, loop_id, meaning), again=True)
+
     def secret(self) -> str:
         """See `Store.secret`."""
         made, query = secrets.token_urlsafe(), "SELECT text FROM toolloop.secrets"
+        insert = f"""changed AS (
+            INSERT INTO toolloop.secrets (text) SELECT %s WHERE {IS_OWN} ON CONFLICT DO NOTHING RETURNING text
+        )"""
 
         def act(db: Connection) -> str:
             if not (rows := rows_of(db, query)):
-                db.execute("INSERT INTO toolloop.secrets (text) VALUES (%s) ON CONFLICT DO NOTHING", (made,))
+                change(db, insert, made, db.mark)
                 rows = rows_of(db, query)
             return str(rows[0][0])
 
         return self._db.run(act, again=True)
 
 
-def _append(  # noqa: PLR0913 - what an append is guarded by
-    db: Connection,
-    guards: Mapping[str, Any],
-    entries: Sequence[Entry],
-    rev: int | None,
-    head: Head | None,
-    *,
-    is_step: bool,
-) -> int | None:
-    """Append in one statement, so in one round trip; return the revision, or None if a guard does not hold."""
-    columns = {} if head is None else head_columns(head)
-    changes = ", ".join(["rev = rev + %s", *(f"{name} = %s" for name in columns)])
-    guards = guards if rev is None else {**guards, "rev = %s": rev}
-    # NOTIFY holds a lock of the whole server until the commit, so the steps of a driver do not use it. A decision or a
-    # command does, for the loop's driver.
-    told = "" if is_step and (head is None or head.status == "running") else f", {_NOTIFY}"
-    query = f"""WITH changed AS (
-        UPDATE toolloop.loops SET {changes} WHERE {" AND ".join(guards)}
-        RETURNING number, loop_id, rev, rev - %s AS before
-    ), {_ADD} SELECT rev{told} FROM changed"""  # noqa: S608 - likewise
-    count = len(entries)
-    with suppress(UniqueViolation):  # some are stored already
-        rows = rows_of(db, query, count, *columns.values(), *guards.values(), count, *_arrays(entries))
-        return int(rows[0][0]) if rows else None
-    return None
-
-
-def _find(
-    db: Connection, loop_id: str, first_id: str | None = None, entries: Sequence[Entry] = ()
-) -> tuple[StoredLoop, set[str]]:
-    """Return the row of a loop, and the ids of those entries that are already stored."""
-    query = f"""SELECT {_IS_FIRST},
-        ARRAY(SELECT id FROM toolloop.events e WHERE e.number = loops.number AND id = ANY(%s)),
-        {COLUMNS} FROM toolloop.loops WHERE loop_id = %s"""  # noqa: S608 - likewise
-    rows = rows_of(db, query, first_id, [entry.id for entry in entries], loop_id)
-    if not rows:
-        raise store_errors.missing(loop_id)
-    is_first, known, *row = rows[0]
-    if first_id is not None and not is_first:
-        raise store_errors.replaced(loop_id)
-    return stored_loop(row), set(known)
-
-
-def _only_first(first_id: str | None) -> dict[str, Any]:
-    return {} if first_id is None else {_IS_FIRST: first_id}
-
-
-def _arrays(entries: Sequence[Entry]) -> tuple[list[Any], ...]:
-    return [each.id for each in entries], [each.body for each in entries], [each.text for each in entries]
-
-
-def _digest(loop_id: str, seq: int, parts: Sequence[str | None]) -> bytes:
-    """Return the digest of an event at its position, as `_ADD` writes it. A changed or moved event does not match."""
-    return sha256("\n".join([loop_id, str(seq), *[part for part in parts if part is not None]]).encode()).digest()
+def _identity(lease: Lease) -> tuple[str, int, str]:
+    return lease.loop_id, lease.token, lease.owner

@@ -9,20 +9,24 @@ import secrets
 import sqlite3
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
+from math import inf
 from pathlib import Path
 from typing import Any, Self
 
 from attrs import evolve
 
 from toolloop._public import set_module
-from toolloop.stores import arguments, checks, store_errors
+from toolloop.stores import arguments, store_errors
 from toolloop.stores.digests import chain, first_digest, next_digest
 from toolloop.stores.optional import LEASE_SECONDS, check_lease_seconds
-from toolloop.stores.protocol import Entry, Head, Lease, StoredJournal, StoredLoop
-from toolloop.stores.rows import COLUMNS, DUE_AT, UNNOTIFIED, added, head_columns, is_current, stored_loop
+from toolloop.stores.protocol import Entry, Head, Lease, Left, StoredJournal, StoredLoop
+from toolloop.stores.revisions import Revision
+from toolloop.stores.rows import COLUMNS, added, head_columns, is_current, stored_loop
+from toolloop.stores.sqlite import checkpoints, lists
 from toolloop.stores.sqlite.file import SqliteFile
 
 _LAST = 0xFFFFFFFF  # number of an event
+_ROW = f"{COLUMNS}, digest"  # of `stored_loop`
 
 
 @set_module("toolloop")
@@ -38,6 +42,8 @@ class SqliteStore:
 
     The store is a context manager: leaving the block closes it.
     """
+
+    takes_alternatives: bool = True
 
     def __init__(
         self, path: str | os.PathLike[str], *, busy_timeout: float = 5.0, lease_seconds: float = LEASE_SECONDS
@@ -85,7 +91,7 @@ class SqliteStore:
         self, loop_id: str, entries: Sequence[Entry], *, head: Head, metadata: Mapping[str, str] | None = None
     ) -> int:
         """See `Store.create`."""
-        kept = json.dumps(checks.check_create(loop_id, entries, head, metadata))
+        kept = json.dumps(dict(metadata or {}))
 
         def act(db: sqlite3.Connection) -> int:
             if _look(db, loop_id) is not None:
@@ -96,7 +102,7 @@ class SqliteStore:
             places = ", ".join("?" * len(columns))
             made = db.execute(f"INSERT INTO loops ({', '.join(columns)}) VALUES ({places})", (*columns.values(),))  # noqa: S608 - no text of a caller
             _add(db, made.lastrowid or 0, 0, entries, digests)
-            return len(entries)
+            return Revision(len(entries), digests[-1].hex())
 
         return self._file.write(act)
 
@@ -112,19 +118,18 @@ class SqliteStore:
         instead_of: Head | None = None,
     ) -> int:
         """See `Store.append`."""
-        checks.check_known(loop_id, first_id)
-        checks.check_append(entries, expected_rev, head, lease, instead_of)
 
         def act(db: sqlite3.Connection) -> int:
-            number, digest, loop = _find(db, loop_id, first_id)
+            number, digest, loop = _find(db, loop_id, first_id, calls=instead_of is not None)
             known = {entry.id for entry in entries if _has(db, number, entry.id)}
             new = added(loop, entries, known, expected_rev=expected_rev, lease=lease, instead_of=instead_of)
             if new is None:
                 return loop.rev
             digests = chain(digest, new)
             _add(db, number, loop.rev, new, digests)
-            rev, last = loop.rev + len(new), digests[-1]
-            columns: dict[str, Any] = {"rev": rev, "digest": last, **({} if head is None else head_columns(head))}
+            rev = Revision(loop.rev + len(new), digests[-1].hex())
+            columns: dict[str, Any] = {"rev": int(rev), "digest": digests[-1]}
+            columns |= {} if head is None else head_columns(head)
             for name in ("status", "deadline", "retry_at"):
                 if name in columns and columns[name] == getattr(loop.head, name):
                     del columns[name]  # so that SQLite does not update its indexes
@@ -136,13 +141,13 @@ class SqliteStore:
 
     def load(self, loop_id: str, *, after: int = 0, first_id: str | None = None) -> StoredJournal:
         """See `Store.load`."""
-        checks.check_known(loop_id, first_id)
-        arguments.check_integer("after", after)
 
         def act(db: sqlite3.Connection) -> StoredJournal:
             number, digest, loop = _find(db, loop_id, first_id)
-            known = min(after, loop.rev)
+            known = min(int(after), int(loop.rev))
             last, entries = _digest_at(db, number, known) if known else first_digest(loop_id), list[Entry]()
+            if Revision.of(after).digest is not None and (after > known or Revision(known, last.hex()) != after):
+                raise store_errors.set_back(loop_id, after, loop.rev)
             rows = db.execute(
                 "SELECT place, digest, CAST(id AS BLOB), CAST(body AS BLOB), CAST(text AS BLOB) FROM events "
                 "WHERE place BETWEEN ? AND ? ORDER BY place",
@@ -155,67 +160,85 @@ class SqliteStore:
                 entries.append(Entry(entry_id.decode(), body.decode(), None if text is None else text.decode()))
                 last = kept
             if (loop.rev, digest) != (known + len(entries), last):
-                raise store_errors.damaged(loop_id, min(loop.rev, known + len(entries) + 1))
+                raise store_errors.damaged(loop_id, min(int(loop.rev), known + len(entries) + 1))
             return StoredJournal(loop.rev, tuple(entries))
 
         return self._file.read(act)
 
     def head(self, loop_id: str) -> StoredLoop:
         """See `Store.head`."""
-        arguments.check_text("loop_id", loop_id)
         return self._file.read(lambda db: _find(db, loop_id))[-1]
 
     def list(
         self,
         status: str | Collection[str] | None = None,
         *,
-        metadata: Mapping[str, str] | None = None,
+        metadata: arguments.MetadataFilter = None,
         limit: int = 100,
         before: str | None = None,
     ) -> builtins.list[StoredLoop]:
         """See `Store.list`."""
-        statuses, number = arguments.check_page(status, limit, before)
-        wanted, values = builtins.list[str](), builtins.list[Any]()
-        if statuses is not None:
-            wanted.append(f"status IN ({', '.join('?' * len(statuses))})")
-            values += statuses
-        if number is not None:
-            wanted.append("number < ?")
-            values.append(number)
-        for key, value in arguments.check_metadata(metadata).items():
-            wanted.append("EXISTS (SELECT 1 FROM json_each(metadata) WHERE key = ? AND value = ?)")
-            values += (key, value)
-        where = f"WHERE {' AND '.join(wanted)}" if wanted else ""
-        numbers = f"SELECT number FROM loops {where} ORDER BY number DESC LIMIT ?"  # noqa: S608 - no text of a caller
-        # Rows are wide: sorting only their numbers takes a third of the time.
-        query = f"SELECT {COLUMNS} FROM loops WHERE number IN ({numbers}) ORDER BY number DESC"  # noqa: S608 - likewise
-        return self._file.read(lambda db: [stored_loop(row) for row in db.execute(query, (*values, limit))])
+        page, wanted = arguments.check_page(status, limit, before), arguments.check_alternatives(metadata)
+        return self._file.read(lambda db: lists.list_loops(db, page, wanted, limit))
 
-    def list_due(self, now: float) -> tuple[builtins.list[StoredLoop], float | None]:
-        """Return the loops whose `due_at` is not after `now`, and the next later `due_at`, or None."""
-        due = f"SELECT {COLUMNS} FROM loops WHERE {DUE_AT} <= ?"  # noqa: S608 - no text of a caller
-        later = f"SELECT {DUE_AT} FROM loops WHERE {DUE_AT} > ? ORDER BY {DUE_AT} LIMIT 1"  # noqa: S608 - likewise
+    def list_due(
+        self, now: float, metadata: arguments.MetadataFilter = None
+    ) -> tuple[builtins.list[StoredLoop], float | None]:
+        """Return the loops whose `due_at` is not after `now`, and the next later `due_at`, or None.
 
-        def act(db: sqlite3.Connection) -> tuple[builtins.list[StoredLoop], float | None]:
-            found = [stored_loop(row) for row in db.execute(due, (now,))]
-            return found, next((float(at) for (at,) in db.execute(later, (now,))), None)
+        `metadata`: only of loops whose metadata contains all of these.
+        """
+        wanted = arguments.check_alternatives(metadata)
+        return self._file.read(lambda db: lists.list_due(db, now, wanted))
 
-        return self._file.read(act)
+    def list_unnotified(self, metadata: arguments.MetadataFilter = None) -> builtins.list[StoredLoop]:
+        """Return the loops with waiting calls, but for those that were marked at this revision.
 
-    def list_unnotified(self) -> builtins.list[StoredLoop]:
-        """Return the loops with waiting calls, but for those that were marked at this revision."""
-        query = f"SELECT {COLUMNS} FROM loops WHERE {UNNOTIFIED}"  # noqa: S608 - likewise
-        return self._file.read(lambda db: [stored_loop(row) for row in db.execute(query)])
+        `metadata`: only those whose metadata contains all of these.
+        """
+        wanted = arguments.check_alternatives(metadata)
+        return self._file.read(lambda db: lists.list_unnotified(db, wanted))
 
-    def mark_notified(self, loops: Sequence[StoredLoop]) -> None:
-        """Mark loops, at their revision: notifications of all their waiting calls were sent."""
-        marks = [(loop.rev, int(loop.cursor)) for loop in loops]
-        query = "UPDATE loops SET notified_rev = ? WHERE number = ?"
+    def count(self, now: float, metadata: arguments.MetadataFilter = None) -> tuple[dict[str, int], int]:
+        """Return how many loops have each status, and how many of their calls wait and have not expired by `now`.
+
+        `metadata`: only loops whose metadata contains all of these.
+        """
+        wanted = arguments.check_alternatives(metadata)
+        return self._file.read(lambda db: lists.count_loops(db, now, wanted))
+
+    def tallies(self, metadata: arguments.MetadataFilter = None) -> builtins.list[tuple[str, str | None]]:
+        """Return each loop with its tally as JSON text, None if it has none; `Inbox.statistics` adds them up.
+
+        `metadata`: only of loops whose metadata contains all of these.
+        """
+        wanted = arguments.check_alternatives(metadata)
+        return self._file.read(lambda db: lists.list_tallies(db, wanted))
+
+    def mark_left(self, loop: StoredLoop, left: Left) -> None:
+        """Keep why a worker left a loop to others, as long as the row of the loop is as given."""
+        self._file.write(lambda db: lists.mark_left(db, loop, left), tells=False)
+
+    def list_reminders(
+        self, now: float, metadata: arguments.MetadataFilter = None, since: float = -inf
+    ) -> builtins.list[StoredLoop]:
+        """Return the loops with waiting calls whose `remind_at` is from `since` to `now`. `metadata`: as for `list`."""
+        wanted = arguments.check_alternatives(metadata)
+        return self._file.read(lambda db: lists.list_reminders(db, since, now, wanted))
+
+    def mark_notified(self, loops: Sequence[StoredLoop], remind_at: Sequence[float] | None = None) -> None:
+        """Mark loops, at their revision: notifications of all their waiting calls were sent.
+
+        `remind_at`: for each, when the next reminder is due, in seconds since the epoch; infinite if there is none, and
+        negative if the worker has no times for reminders.
+        """
+        times = [inf] * len(loops) if remind_at is None else remind_at
+        marks = [(int(loop.rev), at, int(loop.cursor)) for loop, at in zip(loops, times, strict=True)]
+        query = "UPDATE loops SET notified_rev = ?, remind_at = ? WHERE number = ?"
         self._file.write(lambda db: db.executemany(query, marks), tells=False)
 
     def delete(self, loop_id: str) -> None:
-        """See `Store.delete`."""
-        arguments.check_text("loop_id", loop_id)
+        """See `Store.delete`. Its text may stay in unused parts of the file and in the log: see `vacuum`."""
 
         def act(db: sqlite3.Connection) -> None:
             number, *_ = _find(db, loop_id)
@@ -224,18 +247,24 @@ class SqliteStore:
 
         self._file.write(act)
 
-    def lease(self, loop_id: str) -> Lease | None:
-        """See `Store.lease`."""
-        arguments.check_text("loop_id", loop_id)
-        return self._file.read(lambda db: _find(db, loop_id))[-1].lease
+    def vacuum(self) -> bool:
+        """Rewrite the file, so that no text of deleted loops stays in it or its log. Meanwhile, writers wait.
+
+        It takes about three seconds for each 100 MB, and as much free space as the file has. Backups are not changed.
+
+        Returns:
+            Whether nothing is left. False: a program that reads the file keeps the log in use; call this again later.
+
+        Raises:
+            StoreError: SQLite failed, such as for lack of space. Nothing was changed.
+
+        """
+        return self._file.vacuum()
 
     def acquire(
         self, loop_id: str, owner: str, *, until: float, instead_of: int | None = None, first_id: str | None = None
     ) -> Lease:
         """See `Store.acquire`."""
-        checks.check_known(loop_id, first_id)
-        if instead_of is not None:
-            arguments.check_integer("instead_of", instead_of)
         wanted = Lease(loop_id, owner, 0, until)
 
         def act(db: sqlite3.Connection) -> Lease:
@@ -246,14 +275,13 @@ class SqliteStore:
             (token,) = db.execute("SELECT last FROM tokens").fetchone()
             lease = evolve(wanted, token=token, rev=loop.rev)
             _set_lease(db, number, lease)
+            db.execute("UPDATE loops SET left_why = NULL WHERE number = ? AND left_why IS NOT NULL", (number,))
             return lease
 
         return self._file.write(act, tells=False)
 
     def renew(self, lease: Lease, *, until: float) -> Lease:
         """See `Store.renew`."""
-        arguments.check_kind("lease", lease, Lease)
-        arguments.check_seconds("until", until)
 
         def act(db: sqlite3.Connection) -> Lease:
             number, _, loop = _find(db, lease.loop_id)
@@ -267,7 +295,6 @@ class SqliteStore:
 
     def release(self, lease: Lease) -> None:
         """See `Store.release`."""
-        arguments.check_kind("lease", lease, Lease)
 
         def act(db: sqlite3.Connection) -> None:
             found = _look(db, lease.loop_id)
@@ -278,13 +305,23 @@ class SqliteStore:
 
     def keep_progress(self, lease: Lease, text: str | None) -> None:
         """Keep a text beside a lease, or remove it. Nothing happens if it is not the loop's lease."""
-        query = "UPDATE loops SET progress = ?, progress_token = lease_token WHERE loop_id = ? AND lease_token = ?"
-        self._file.write(lambda db: db.execute(query, (text, lease.loop_id, lease.token)))
+        query = "UPDATE loops SET progress = ?, progress_token = lease_token WHERE loop_id = ? AND lease_token = ? "
+        query += "AND lease_owner = ?"
+        self._file.write(lambda db: db.execute(query, (text, lease.loop_id, lease.token, lease.owner)))
 
     def progress(self, loop_id: str) -> str | None:
         """Return the text beside the lease of a loop, or None."""
         query = "SELECT progress FROM loops WHERE loop_id = ? AND progress_token = lease_token"
         return self._file.read(lambda db: next((text for (text,) in db.execute(query, (loop_id,))), None))
+
+    def keep_checkpoint(self, lease: Lease, body: bytes, *, rev: int, meaning: int) -> None:
+        """Keep a checkpoint of a loop. Nothing happens if it is not the loop's lease, or a newer checkpoint is kept."""
+        known = Revision.of(rev)
+        self._file.write(lambda db: checkpoints.keep_checkpoint(db, lease, body, known, meaning), tells=False)
+
+    def checkpoint(self, loop_id: str, *, meaning: int) -> bytes | None:
+        """Return the checkpoint of a loop with a meaning, or None."""
+        return self._file.read(lambda db: checkpoints.find_checkpoint(db, loop_id, meaning))
 
     def secret(self) -> str:
         """See `Store.secret`."""
@@ -303,14 +340,20 @@ def _secret(db: sqlite3.Connection) -> str | None:
     return None if row is None else str(row[0])
 
 
-def _look(db: sqlite3.Connection, loop_id: str) -> tuple[int, bytes, StoredLoop] | None:
-    """Return the number of a loop, the digest of its last event, and its row; None if it does not exist."""
-    row = db.execute(f"SELECT digest, {COLUMNS} FROM loops WHERE loop_id = ?", (loop_id,)).fetchone()  # noqa: S608 - likewise
-    return None if row is None else (row[1], row[0], stored_loop(row[1:]))
+def _look(db: sqlite3.Connection, loop_id: str, *, calls: bool = True) -> tuple[int, bytes, StoredLoop] | None:
+    """Return the number of a loop, the digest of its last event, and its row; None if it does not exist.
+
+    `calls`: whether to read the calls in its row, which may be many.
+    """
+    columns = COLUMNS if calls else COLUMNS.replace("pending", "'[]'").replace("named", "NULL")
+    row = db.execute(f"SELECT {columns}, digest FROM loops WHERE loop_id = ?", (loop_id,)).fetchone()  # noqa: S608 - likewise
+    return None if row is None else (row[0], row[-1], stored_loop(row))
 
 
-def _find(db: sqlite3.Connection, loop_id: str, first_id: str | None = None) -> tuple[int, bytes, StoredLoop]:
-    found = _look(db, loop_id)
+def _find(
+    db: sqlite3.Connection, loop_id: str, first_id: str | None = None, *, calls: bool = True
+) -> tuple[int, bytes, StoredLoop]:
+    found = _look(db, loop_id, calls=calls)
     if found is None:
         raise store_errors.missing(loop_id)
     if first_id is not None:

@@ -17,6 +17,7 @@ from toolloop.testing.api.streams import Delivery, Streamed, frames_of, frames_o
 if TYPE_CHECKING:
     from toolloop.testing.api.api_refusals import Refusal
     from toolloop.testing.api.conversations import Threads
+    from toolloop.testing.api.prompt_cache import PromptCache
     from toolloop.testing.api.signing import Memory, Signer
 
 APIAnswer = Mapping[str, Any] | Fault | Dropped | Delayed | Verbatim | Streamed
@@ -52,16 +53,20 @@ class Answering:
         memory: remembers the replies.
         signer: signs thinking and compaction blocks; if None, they get a placeholder.
         threads: keeps the conversations of message threads.
+        cache: keeps the beginnings of requests; None for no cache.
 
     """
 
-    def __init__(self, script: APIScript, memory: Memory, signer: Signer | None, threads: Threads) -> None:
+    def __init__(
+        self, script: APIScript, memory: Memory, signer: Signer | None, threads: Threads, cache: PromptCache | None
+    ) -> None:
         """Take the script."""
         self._function = script if callable(script) else None
         self._answers = iter(()) if callable(script) else iter(script)
         self._memory = memory
         self._signer = signer
         self._threads = threads
+        self._cache = cache
         self._complete = Completion()
 
     def next(self, asked: Incoming) -> tuple[Answered | None, list[Delayed]]:
@@ -111,7 +116,8 @@ class Answering:
 
     def _message(self, answer: Mapping[str, Any], asked: Incoming) -> dict[str, Any]:
         body = asked.body
-        message = self._complete(answer, body.get("model"))
+        used = None if self._cache is None else self._cache.use(body)
+        message = self._complete(answer if used is None else {"usage": used, **answer}, body.get("model"))
         if body.get("context_management"):
             message.setdefault("context_management", {"applied_edits": []})
         if body.get("compaction"):

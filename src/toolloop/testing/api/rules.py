@@ -12,15 +12,18 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from toolloop._interface.decisions import marked_tools
 from toolloop._messages.check import check
 from toolloop._messages.models import takes_thinking
+from toolloop._messages.reading import runs_of
 from toolloop._messages.rounds import open_code_calls, open_server_calls
+from toolloop._messages.rules import Problem, Problems
+from toolloop._messages.turn_order import check_cache_marks
 from toolloop.testing.api.api_refusals import NEWEST_VERSION, Refusal, RequestContext
 from toolloop.testing.api.shapes import JSONPath, mismatches
 from toolloop.testing.api.signing import content_blocks
 
 if TYPE_CHECKING:
-    from toolloop._messages.rules import Problem
     from toolloop.testing.api.signing import Signer
 
 _MODEL = re.compile(r"claude-.*(fable|mythos|opus|sonnet|haiku|\d)")
@@ -143,9 +146,10 @@ def _is_paused(body: dict[str, Any], context: RequestContext) -> bool:
 
 
 def _history(body: dict[str, Any], context: RequestContext) -> Refusal | None:
-    problems = check(
-        body["messages"], model=body["model"], tools=body.get("tools") or [], thinking=body.get("thinking")
-    )
+    messages, tools = body["messages"], body.get("tools") or []
+    marks = Problems()
+    check_cache_marks(runs_of(messages), marks, tools=marked_tools(body))  # of the whole request
+    problems = [*check(messages, model=body["model"], tools=tools, thinking=body.get("thinking")), *marks.problems]
     resumes = bool(body.get("compaction") or "fallback_credit_token" in body or _is_paused(body, context))
     return next((_refusal(problem) for problem in problems if _is_refused(problem, resumes=resumes)), None)
 

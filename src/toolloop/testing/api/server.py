@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import json
 import threading
+import time
 from typing import TYPE_CHECKING, Any, Self
 
 from attrs import frozen
@@ -14,12 +15,13 @@ from toolloop.testing.api.answers import Answering, APIScript, Incoming, refused
 from toolloop.testing.api.api_refusals import NEWEST_VERSION, Refusal, RequestContext
 from toolloop.testing.api.conversations import Threads
 from toolloop.testing.api.http import Answered, Asked, Loopback
+from toolloop.testing.api.prompt_cache import PromptCache
 from toolloop.testing.api.rules import find_broken_rule
 from toolloop.testing.api.signing import Memory, Signer
 from toolloop.testing.api.streams import Delivery, RecordedStream
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from anthropic import Anthropic, AsyncAnthropic
 
@@ -75,6 +77,9 @@ class FakeMessagesAPI:
             conversation if the model binds it. False accepts recorded blocks.
         refuse_thread: called for each request of a message thread; returns the `error_code` to refuse it with, such as
             `thread_not_found`, or None. A script's function gets the whole conversation of a thread.
+        clock: returns the time in seconds, for the prompt cache. If a request has cache marks and the script sets no
+            usage, the usage of the reply counts the estimated tokens that were read from the cache and written to it.
+            Without `enforce`, there is no cache.
 
     """
 
@@ -85,13 +90,15 @@ class FakeMessagesAPI:
         enforce: bool = True,
         verify_signatures: bool = True,
         refuse_thread: RefuseThread | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Start the server."""
         self._enforce = enforce
         self._signer = Signer() if enforce and verify_signatures else None
         self._memory = Memory()
         self._threads = Threads(refuse_thread)
-        self._answering = Answering(script, self._memory, self._signer, self._threads)
+        cache = PromptCache(clock) if enforce else None  # it reads only well-formed requests
+        self._answering = Answering(script, self._memory, self._signer, self._threads, cache)
         self._lock = threading.Lock()
         self._ids = itertools.count(1)
         self._requests: list[RecordedRequest] = []

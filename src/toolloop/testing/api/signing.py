@@ -36,15 +36,15 @@ def summarizes(block: Block) -> bool:
 
 
 def _digest(value: Any) -> bytes:
-    canonical = json.dumps(_unmarked(value), sort_keys=True, separators=(",", ":"))
+    canonical = json.dumps(without_marks(value), sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).digest()[:_PART]
 
 
-def _unmarked(value: Any) -> Any:
+def without_marks(value: Any) -> Any:
     """Return a value without its cache marks, which are not part of the digest."""
     if isinstance(value, dict):
-        return {key: _unmarked(item) for key, item in value.items() if key != "cache_control"}
-    return [_unmarked(item) for item in value] if isinstance(value, list) else value
+        return {key: without_marks(item) for key, item in value.items() if key != "cache_control"}
+    return [without_marks(item) for item in value] if isinstance(value, list) else value
 
 
 def _chain(body: dict[str, Any]) -> list[bytes]:

@@ -33,13 +33,13 @@ def _leased(make: MakeStore) -> tuple[Store, Lease]:
 
 
 def a_lease_is_as_it_was_given(make: MakeStore) -> None:
-    """`lease` returns the lease that `acquire` returned, which may have the loop's revision; a new loop has none."""
+    """`head` has the lease that `acquire` returned, which may have the loop's revision; a new loop has none."""
     store = with_loop(make, "a", "b")
-    same("lease() of a new loop", store.lease("loop"), None)
+    same("the lease of a new loop", store.head("loop").lease, None)
     lease = store.acquire("loop", "me", until=1700000000.123456)
     same("acquire()", lease, Lease("loop", "me", lease.token, 1700000000.123456))
     same("the revision in it, if there is one", lease.rev or 2, 2)
-    same("lease() after it", store.lease("loop"), lease)
+    same("the lease after it", store.head("loop").lease, lease)
 
 
 def a_lease_keeps_others_out(make: MakeStore) -> None:
@@ -52,7 +52,7 @@ def a_lease_keeps_others_out(make: MakeStore) -> None:
     for token in (lease.token + 1, max(lease.token - 1, 0)):
         act = partial(store.acquire, "loop", "you", until=9.0, instead_of=token)
         check_refused("acquire(instead_of=...) of another token", Conflict, act, **_parts(lease))
-    same("lease() after it", store.lease("loop"), lease)
+    same("the lease after it", store.head("loop").lease, lease)
     store.create("other", [], head=READY)
     same("acquire() of another loop", store.acquire("other", "you", until=9.0).owner, "you")
 
@@ -61,13 +61,13 @@ def a_lease_can_be_taken_over(make: MakeStore) -> None:
     """`acquire(instead_of=token)` replaces only the lease with that token."""
     store, lease = _leased(make)
     taken = store.acquire("loop", "you", until=9.0, instead_of=lease.token)
-    same("lease() after it", store.lease("loop"), taken)
+    same("the lease after it", store.head("loop").lease, taken)
     same("its owner", taken.owner, "you")
     act = partial(store.acquire, "loop", "they", until=9.0, instead_of=lease.token)
     check_refused("the same again", Conflict, act, **_parts(taken))
     store.release(taken)
     again = store.acquire("loop", "they", until=9.0, instead_of=taken.token)
-    same("lease() after a lease that was released was taken over", store.lease("loop"), again)
+    same("the lease after a lease that was released was taken over", store.head("loop").lease, again)
 
 
 def tokens_only_grow(make: MakeStore) -> None:
@@ -87,31 +87,31 @@ def a_lease_is_renewed_by_its_holder(make: MakeStore) -> None:
     store, lease = _leased(make)
     for until in (1800000000.5, 3.0):
         same("renew()", store.renew(lease, until=until), evolve(lease, until=until))
-        same("lease() after it", store.lease("loop"), evolve(lease, until=until))
+        same("the lease after it", store.head("loop").lease, evolve(lease, until=until))
     taken = store.acquire("loop", "you", until=9.0, instead_of=lease.token)
     act = partial(store.renew, lease, until=99.0)
     check_refused("renew() of a lease that was taken over", Conflict, act, **_parts(taken))
-    same("lease() after it", store.lease("loop"), taken)
+    same("the lease after it", store.head("loop").lease, taken)
     store.release(taken)
     act = partial(store.renew, taken, until=99.0)
     check_refused(
         "renew() of a lease that was released", Conflict, act, loop_id="loop", owner=None, until=None, token=None
     )
-    same("lease() after it", store.lease("loop"), None)
+    same("the lease after it", store.head("loop").lease, None)
 
 
 def a_lease_is_given_back(make: MakeStore) -> None:
     """`release` ends a lease; for a lease that is not current it does nothing."""
     store, lease = _leased(make)
     store.release(lease)
-    same("lease() after release()", store.lease("loop"), None)
+    same("the lease after release()", store.head("loop").lease, None)
     taken = store.acquire("loop", "you", until=9.0)
     store.create("other", [], head=READY)
     for void in (lease, evolve(taken, loop_id="other")):
         store.release(void)
-        same("lease() after release() of an older one or another loop's", store.lease("loop"), taken)
+        same("the lease after release() of an older one or another loop's", store.head("loop").lease, taken)
     store.release(evolve(taken, until=0.0))
-    same("lease() after release() of the lease as it was before it was renewed", store.lease("loop"), None)
+    same("the lease after release() of the lease as it was before it was renewed", store.head("loop").lease, None)
 
 
 def an_append_may_need_a_lease(make: MakeStore) -> None:
@@ -173,7 +173,7 @@ def one_of_many_acquires_a_lease(make: MakeStore) -> None:
     for _ in range(ROUNDS):
         acts = [partial(stores[at % 2].acquire, "loop", str(at), until=1.0, instead_of=token) for at in range(RACERS)]
         _, lease = winner("acquire()", acts, Conflict)
-        same("lease()", stores[1].lease("loop"), lease)
+        same("the lease", stores[1].head("loop").lease, lease)
         token = lease.token
 
 

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from attrs import evolve
 
 from toolloop.errors import Conflict, LoopNotFound, StaleRevision, UnreadableSnapshot
 from toolloop.stores.pending import PendingCall
 from toolloop.stores.protocol import Entry, Head, Lease, Store, StoredJournal, StoredLoop
+from toolloop.testing.stores.branch_rules import BRANCH_RULES
 from toolloop.testing.stores.checks import (
     READY,
     MakeStore,
@@ -102,10 +103,10 @@ def a_list_describes_each_loop(make: MakeStore) -> None:
     first = Head("needs_decision", 1700000000.123456, _PENDING, changed=1.5)
     store.create("loop", [], head=first, metadata={"owner": "ana", "tag": ""})
     failed = Head("failed", retryable=True, retry_at=9.5, attempts=2, changed=2.25)
-    told = {"\u00e4": "me", "0": ""}
-    failed = evolve(failed, notified=told)
+    notified = {"\u00e4": "me", "0": ""}
+    failed = evolve(failed, notified=notified)
     kept = Head("running", 0.1, changed=3.0)  # without `attempts` and `notified`
-    fresh, then_kept = first.behind(first), evolve(kept, attempts=2, notified=told)
+    fresh, then_kept = first.behind(first), evolve(kept, attempts=2, notified=notified)
     heads = [(None, fresh), (failed, failed), (kept, then_kept), (None, None)]
     shown = first
     for rev, (head, then) in enumerate(heads, 1):
@@ -117,6 +118,19 @@ def a_list_describes_each_loop(make: MakeStore) -> None:
     same("the loops with an earlier status", list_ids(store, "needs_decision"), [])
     before, lease = store.head("loop"), store.acquire("loop", "me", until=3.25)
     same("list() of a leased loop", store.list("running"), [evolve(before, lease=lease)])
+
+
+def a_head_may_bring_other_metadata(make: MakeStore) -> None:
+    """`append` replaces the metadata by `Head.metadata`, and `forked_from` stays from `create` on."""
+    store = emptied(make)
+    store.create("loop", entries("a"), head=evolve(READY, forked_from="first"), metadata={"owner": "ana"})
+    store.append("loop", entries("b"), expected_rev=1, head=evolve(READY, metadata={"owner": "bo", "title": "\u00e4"}))
+    store.append("loop", entries("c"), expected_rev=2, head=READY)
+    row = store.head("loop")
+    same("the metadata of the loop", row.metadata, {"owner": "bo", "title": "\u00e4"})
+    same("`metadata` and `forked_from` of its head", (row.head.metadata, row.head.forked_from), (None, "first"))
+    same("the loops with the new metadata", [each.loop_id for each in store.list(metadata={"owner": "bo"})], ["loop"])
+    same("the loops with the old metadata", store.list(metadata={"owner": "ana"}), [])
 
 
 def a_head_is_replaced_alone(make: MakeStore) -> None:
@@ -157,7 +171,7 @@ def another_loop_of_the_same_id_is_refused(make: MakeStore) -> None:
         for what, act in acts.items():
             check_refused(f"{what} to a loop that was created again", LoopNotFound, act, loop_id="loop")
         same("the events of that", ids(store), [*names])
-        same("the lease of that", store.lease("loop"), None)
+        same("the lease of that", store.head("loop").lease, None)
         store.delete("loop")
 
 
@@ -248,7 +262,7 @@ def a_deleted_loop_is_gone(make: MakeStore) -> None:
     same("the events of the other", ids(store, "two"), ["a", "b"])
     same("create() of the id again", store.create("one", entries("a"), head=Head("ended")), 1)
     same("the events of that", ids(store, "one"), ["a"])
-    same("the lease of that", store.lease("one"), None)
+    same("the lease of that", store.head("one").lease, None)
     same("append() to that", store.append("one", entries("b"), expected_rev=1), 2)
 
 
@@ -270,7 +284,6 @@ def a_missing_loop_is_named(make: MakeStore) -> None:
         "load()": lambda: store.load("ghost"),
         "head()": lambda: store.head("ghost"),
         "delete()": lambda: store.delete("ghost"),
-        "lease()": lambda: store.lease("ghost"),
         "acquire()": lambda: store.acquire("ghost", "me", until=1.0),
         "renew()": lambda: store.renew(lease, until=2.0),
     }
@@ -297,61 +310,6 @@ def unusual_texts_stay_as_they_are(make: MakeStore) -> None:
         same(f"the owner {text!r}", row.lease and row.lease.owner, text)
 
 
-# The good arguments of each method, and bad values for each argument.
-_GOOD: Final[dict[str, dict[str, Any]]] = {
-    "create": {"loop_id": "new", "entries": entries("x"), "head": READY, "metadata": None},
-    "append": {
-        "loop_id": "loop",
-        "entries": entries("x"),
-        "expected_rev": 1,
-        "head": READY,
-        "lease": None,
-        "first_id": None,
-        "instead_of": None,
-    },
-    "load": {"loop_id": "loop", "after": 0, "first_id": None},
-    "head": {"loop_id": "loop"},
-    "list": {"status": None, "metadata": None, "limit": 1, "before": None},
-    "delete": {"loop_id": "loop"},
-    "lease": {"loop_id": "loop"},
-    "acquire": {"loop_id": "loop", "owner": "me", "until": 1.0, "instead_of": None, "first_id": None},
-    "renew": {"lease": Lease("loop", "me", 1, 1.0), "until": 1.0},
-    "release": {"lease": Lease("loop", "me", 1, 1.0)},
-}
-_BAD_TEXTS = (7, b"a", "a\0b", "\ud800", "")
-_BAD_NUMBERS = (-1, 1.0, "1", True, 2**63)
-_BAD: Final[dict[str, tuple[Any, ...]]] = {
-    **dict.fromkeys(("loop_id", "owner"), (*_BAD_TEXTS, None)),
-    "first_id": _BAD_TEXTS,
-    "status": (*_BAD_TEXTS, ["ended", ""], [7], {"ended": 1}),
-    "metadata": (7, "a", [("a", "b")], {"a": 7}, {7: "a"}, {"": "a"}, {"a\0": "b"}, {"a": "\ud800"}, {"a": "x" * 4096}),
-    "before": (*_BAD_TEXTS, "not a cursor"),
-    "entries": (None, 7, ["x"], {*entries("x")}, [Entry("x", "one"), Entry("x", "two")]),
-    "head": (
-        *("ended", 7, Head(""), Head("a\0"), Head("a", "1"), Head("a", float("nan")), Head("a", None, [])),  # type: ignore[arg-type]  # wrong on purpose
-        *(Head("a", pending=(7,)), Head("a", retryable=1), Head("a", retry_at="1"), Head("a", attempts=-1)),  # type: ignore[arg-type]  # likewise
-        Head("a", changed=None),  # type: ignore[arg-type]  # likewise
-    ),
-    "lease": (7, "lease"),
-    **dict.fromkeys(("expected_rev", "instead_of"), _BAD_NUMBERS),
-    "after": (*_BAD_NUMBERS, None),
-    "limit": (*_BAD_NUMBERS, None, 0),
-    "until": (None, "1", True, float("nan"), float("inf"), 10**400),
-}
-
-
-def bad_arguments_are_refused(make: MakeStore) -> None:
-    """An argument of a wrong type or value raises `TypeError` or `ValueError`, before anything is stored."""
-    store = with_loop(make, "a")
-    for method, good in _GOOD.items():
-        for name in good:
-            for bad in _BAD[name]:
-                act = partial(getattr(store, method), **{**good, name: bad})
-                check_refused(f"{method}({name}={bad!r:.40})", (TypeError, ValueError), act)
-    same("the events after it", ids(store), ["a"])
-    same("list() after it", store.list(), [StoredLoop("loop", READY.behind(READY), 1)])
-
-
 def damage_is_found(make: MakeStore, damage: Callable[[], object]) -> None:
     """`load` of a journal with a damaged event raises `UnreadableSnapshot`."""
     store = with_loop(make, *"abc")
@@ -366,6 +324,7 @@ _RULES = (
     an_append_expects_the_revision,
     an_event_is_stored_once,
     a_list_describes_each_loop,
+    a_head_may_bring_other_metadata,
     a_head_is_replaced_alone,
     another_loop_of_the_same_id_is_refused,
     a_list_has_the_newest_first,
@@ -376,8 +335,8 @@ _RULES = (
     a_missing_loop_is_named,
     unusual_texts_stay_as_they_are,
     *LEASE_RULES,
+    *BRANCH_RULES,
     *OPTIONAL_RULES,
-    bad_arguments_are_refused,
 )
 
 

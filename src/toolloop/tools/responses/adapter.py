@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -82,7 +82,7 @@ class AnthropicMessagesToolResponseAdapter:
         Args:
             call: the `tool_use` block, as a mapping or an SDK object. The result of a call made by code execution
                 holds only text. The result of a toolset member holds text and images, and repeats `toolset_name`;
-                other blocks of a `RawOutputs` follow it.
+                other blocks of a `RawOutputs` follow it. So does whatever is beside a ready result.
             response: the tool's return value (any value, or a response type), or the exception that it raised.
 
         Raises:
@@ -96,7 +96,7 @@ class AnthropicMessagesToolResponseAdapter:
         after: list[dict[str, JSON]] = []
         try:
             if isinstance(response, RawOutputs):
-                response, ready, after = _parted(response, asked)
+                response, ready, after = _parted(response, asked, self.to_plain_text)
                 is_error = "is_error" in ready
             content = content_of(response, kinds=asked.kinds, is_error=is_error, to_plain_text=self.to_plain_text)
         except Exception as error:  # noqa: BLE001 - `to_plain_text` of a subclass may raise anything
@@ -172,25 +172,33 @@ def _asked(call: Any) -> _Asked:
     return _Asked(call_id, str(of(call, "name")), kinds, by_code, toolset if isinstance(toolset, str) else None)
 
 
-def _parted(outputs: RawOutputs, asked: _Asked) -> tuple[RawOutputs, dict[str, JSON], list[dict[str, JSON]]]:
+def _parted(
+    outputs: RawOutputs, asked: _Asked, to_plain_text: Callable[[Any], str]
+) -> tuple[RawOutputs, dict[str, JSON], list[dict[str, JSON]]]:
     """Return the blocks inside the result, the other fields of a ready result, and the blocks after the result.
 
-    A ready result of the call is replaced by its content. Blocks may not follow the result of a call made by code.
+    A ready result of the call is replaced by its content, and what else may follow a result follows it. Blocks may not
+    follow the result of a call made by code.
     """
     inside: list[Any] = []
     ready: dict[str, JSON] = {}
     after: list[dict[str, JSON]] = []
-    for index, item in enumerate(outputs.blocks):
-        block = as_block(item)
+    blocks = [(item, as_block(item)) for item in outputs.blocks]
+    has_ready = any(block is not None and block.get("type") == "tool_result" for _, block in blocks)
+    is_ready = has_ready and not asked.by_code
+    for index, (item, block) in enumerate(blocks):
         kind = None if block is None else block.get("type")
-        if block is None or not isinstance(kind, str):
+        if block is None and is_ready:
+            content = content_of(RawOutputs([item]), to_plain_text=to_plain_text)
+            after += [{"type": "text", "text": content}] if isinstance(content, str) else content
+        elif block is None or not isinstance(kind, str):
             inside.append(item)
         elif kind == "tool_result":
-            content = _content_of_ready(block, asked.id, f"result[{index}]")
-            inside += [content] if isinstance(content, str) else content
+            held = _content_of_ready(block, asked.id, f"result[{index}]")
+            inside += [held] if isinstance(held, str) else held
             ready |= {"is_error": True} if block.get("is_error") is True else {}
             ready |= {"cache_control": mark} if (mark := block.get("cache_control")) else {}
-        elif asked.by_code or takes(asked.kinds, kind) or "user" not in type_of(kind).places:
+        elif asked.by_code or "user" not in type_of(kind).places or (takes(asked.kinds, kind) and not is_ready):
             inside.append(item)
         else:
             after.append(block)

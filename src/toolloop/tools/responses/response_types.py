@@ -116,7 +116,8 @@ def _to_tuple(value: Any) -> tuple[Any, ...]:
 class RawOutputs(Response):
     """Content blocks of the Messages API, sent unchanged. The list may also hold strings, files and responses.
 
-    A ready `tool_result` block of the call is used as the result. Blocks of unknown types are passed on.
+    A ready `tool_result` block of the call is used as the result, and the other blocks follow it. Without one, they go
+    inside the result, if it may hold them. Blocks of unknown types are passed on.
 
     Args:
         blocks: mappings or SDK blocks; strings, responses, paths and bytes are converted.

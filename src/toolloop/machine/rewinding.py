@@ -1,0 +1,129 @@
+"""Earlier points of a loop, found in its journal: after an iteration, or just before a message of a user."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import accumulate
+
+from attrs import evolve
+
+from toolloop._usage import Usage
+from toolloop.errors import IllegalCommand
+from toolloop.machine.record import journal_events as ev
+from toolloop.machine.record.loop import Failed, Finished, Kept, Loop, Requesting, round_of
+from toolloop.machine.record.state import State
+from toolloop.machine.rules.joining import is_prompt
+from toolloop.machine.tree import begin, step
+from toolloop.machine.values.chain import Chain
+from toolloop.machine.values.jsontext import decode
+
+Steps = Iterable[tuple[ev.Event, State]]
+_Words = ev.Continued | ev.FollowedUp | ev.Said
+
+
+def rewind(steps: Steps, at: int | str) -> State:
+    """Return an earlier state of a loop, with a usage of zero.
+
+    Args:
+        steps: the events of its journal, each with the state after it.
+        at: an iteration: the state after its round closed, or after its reply if that made no calls. Or the id of a
+            message of a user: the state just before it.
+
+    Raises:
+        IllegalCommand: the journal has no such point.
+
+    """
+    state = _after_iteration(steps, at) if isinstance(at, int) else _before_message(steps, at)
+    loops = state.loops.items()
+    return State({path: one._replace(usage_log=Chain(), total_usage=Usage(), started=Chain()) for path, one in loops})
+
+
+def _after_iteration(steps: Steps, at: int) -> State:
+    ended: State | None = None  # a limit ended the loop, and its round is open
+    for event, state in steps:
+        loop = state.root
+        is_next_turn = ended is not None and isinstance(event, ev.FollowedUp | ev.Said)
+        if loop.iterations > at or is_next_turn:
+            break
+        if loop.iterations == at and isinstance(loop.phase, Finished):
+            ended = state
+        if loop.iterations == at and round_of(loop) is None and not isinstance(loop.phase, Requesting):
+            return state
+    if ended is None:
+        raise _refused(f"its iteration {at} has not ended, or is older than the journal")
+    return ended
+
+
+def _before_message(steps: Steps, name: str) -> State:
+    before: State | None = None
+    for event, state in steps:
+        if (place := _find_new(before, state, name)) is not None:
+            return _without(before, event, state, place)
+        before = state
+    raise _refused(f"no message in its conversation has the id {name!r}; see view(messages=True)")
+
+
+def _find_new(before: State | None, after: State, name: str) -> int | None:
+    """Return the place of the message with this id in the history, if it has just come in."""
+    ids, known = after.root.ids, Chain[str]() if before is None else before.root.ids
+    if ids is known:
+        return None
+    more = ids.since(known)
+    start = 0 if more is None else len(known)
+    new = list(ids[start:])
+    return start + new.index(name) if name in new and name not in known else None
+
+
+def _without(before: State | None, event: ev.Event, after: State, place: int) -> State:
+    """Return the state just before a message. What was said after it, and joined with it, is left out, too."""
+    later = [text for text in after.root.messages[place:] if _is_of_user(text)]
+    if not (place < len(after.root.messages) and _is_of_user(after.root.messages[place])):
+        raise _refused("the message is not one of a user. Give the id of a user message, or an iteration")
+    if isinstance(event, ev.Opened):
+        return begin(evolve(event, messages=event.messages[:place]))
+    if before is None:
+        raise _refused("the message came with a fork or a snapshot. Fork the loop that `forked_from` names")
+    if isinstance(event, ev.HistoryEdited | ev.HistoryTaken):
+        return before
+    root, words = _cut(before.root, event, len(later))
+    shorter = State({**before.loops, (): root})
+    if not isinstance(event, _Words):
+        return step(shorter, event)
+    return step(shorter, evolve(event, messages=words)) if words else shorter
+
+
+def _cut(loop: Loop, event: ev.Event, count: int) -> tuple[Loop, tuple[str, ...]]:
+    """Return a loop, and the messages of an event, without the last messages of users that join with the event."""
+    words = event.messages if isinstance(event, _Words) else ()
+    begins_turn = isinstance(loop.phase, Finished | Failed) and isinstance(event, ev.FollowedUp | ev.Said)
+    kept = [text for each in loop.kept for text in each.messages]
+    parts = [kept, words, loop.queued] if begins_turn else [loop.queued, kept, words]
+    texts = [text for part in parts for text in part]
+    places = [place for place, text in enumerate(texts) if _is_of_user(text)]
+    left = places[-count] if count <= len(places) else 0
+    ends = [min(len(part), max(0, left - start)) for part, start in zip(parts, _starts(parts), strict=True)]
+    cut = [tuple(part[:end]) for part, end in zip(parts, ends, strict=True)]
+    kept_now, words, queued = cut if begins_turn else (cut[1], cut[2], cut[0])
+    still = tuple(_cut_kept(loop.kept, len(kept_now)))
+    gone = {each.id for each in loop.kept} - {each.id for each in still}
+    said = Chain([each for each in loop.said if each not in gone]) if gone else loop.said
+    return loop._replace(queued=queued, kept=still, said=said), words
+
+
+def _starts(parts: Iterable[Iterable[str]]) -> list[int]:
+    return list(accumulate((len([*part]) for part in parts), initial=0))[:-1]
+
+
+def _cut_kept(kept: Iterable[Kept], count: int) -> Iterator[Kept]:
+    for each in kept:
+        if count > 0:
+            yield evolve(each, messages=each.messages[:count])
+        count -= len(each.messages)
+
+
+def _is_of_user(text: str) -> bool:
+    return is_prompt(text) and decode(text)["role"] == "user"
+
+
+def _refused(why: str) -> IllegalCommand:
+    return IllegalCommand(f"fork(): the loop has no such point: {why}", state="a journal", asked="fork()", allowed=())

@@ -1,0 +1,118 @@
+"""Checkpoints: the state of a loop at a revision as bytes, so that the events before it need not be read.
+
+A checkpoint is a cache. It is used only if its digest fits, and if its format, its meaning and its loop are those of
+the reader. The reader also asks the store whether the journal has its revision.
+
+It consists of a digest and of texts with NUL between them, which no JSON text contains. The first text has the fields
+of the loops without their long lists, and how many texts each list has. A message is one text, as the state holds it.
+The items of the other lists are written 200 at a time: the interpreter runs no other thread during a call to C.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from hashlib import blake2b
+from itertools import islice
+from typing import Any, Final
+
+from attrs import frozen
+
+from toolloop._usage import IterationUsage
+from toolloop.errors import UnreadableSnapshot
+from toolloop.machine.record.loop import Loop
+from toolloop.machine.record.state import Path, State
+from toolloop.machine.values.chain import Chain
+from toolloop.machine.values.jsontext import JSON, decode, encode
+from toolloop.stores.codec import FORMAT
+from toolloop.stores.converter import read, write
+from toolloop.stores.revisions import Revision
+
+# A test demands the next number when the recorded journals lead to other states than before, or to the same states
+# written in another way. Programs with another meaning keep their own checkpoints.
+MEANING: Final = 3
+
+_DIGEST = 16  # bytes
+_AT_ONCE = 200  # items
+
+
+@frozen
+class Checkpoint:
+    """A state at a revision. `first_id`: the id of the first event of the journal."""
+
+    state: State
+    rev: Revision
+    first_id: str
+
+
+def write_checkpoint(checkpoint: Checkpoint) -> bytes:
+    """Return a checkpoint as bytes.
+
+    Raises:
+        ValueError: the state cannot be written.
+
+    """
+    loops = sorted(checkpoint.state.loops.items(), key=lambda item: len(item[0]))
+    texts, counts, bare = list[bytes](), list[list[int]](), dict[Path, Loop]()
+    for path, loop in loops:
+        bare[path] = loop._replace(messages=Chain(), usage_log=Chain(), started=Chain(), said=Chain(), ids=Chain())
+        lists = [write(each) for each in loop.usage_log], loop.started, loop.said, loop.ids
+        parts = [loop.messages, *map(_write_list, lists)]
+        counts.append([*map(len, parts)])
+        texts += [text.encode() for part in parts for text in part]
+    head = {
+        "format": FORMAT,
+        "meaning": MEANING,
+        "loop_id": checkpoint.state.root.setup.loop_id,
+        "rev": [int(checkpoint.rev), checkpoint.rev.digest],
+        "first_id": checkpoint.first_id,
+        "texts": counts,
+        **write(State(bare), State),
+    }
+    body = b"\0".join([encode(head).encode(), *texts])
+    return _digest(body) + body
+
+
+def read_checkpoint(loop_id: str, body: bytes) -> Checkpoint:
+    """Return the checkpoint of a loop.
+
+    Raises:
+        UnreadableSnapshot: it is damaged, of another loop, or of another version of toolloop.
+
+    """
+    digest, body = body[:_DIGEST], body[_DIGEST:]
+    if _digest(body) != digest:
+        raise UnreadableSnapshot("its digest does not match its content")
+    first, *texts = body.split(b"\0")
+    head = decode(first)
+    if [head.get(name) for name in ("format", "meaning", "loop_id")] != [FORMAT, MEANING, loop_id]:
+        raise UnreadableSnapshot("it belongs to another loop, or to another version of toolloop")
+    try:
+        return _read(head, iter(texts))
+    except (LookupError, TypeError, ValueError) as error:
+        raise UnreadableSnapshot(f"it cannot be read: {type(error).__name__}: {error}") from error
+
+
+def _read(head: dict[str, JSON], texts: Iterator[bytes]) -> Checkpoint:
+    bare, loops = read({"loops": head["loops"]}, State, "it"), dict[Path, Loop]()
+    for (path, loop), (messages, usage, started, said, ids) in zip(bare.loops.items(), head["texts"], strict=True):
+        loops[path] = loop._replace(
+            messages=Chain(text.decode() for text in islice(texts, messages)),
+            usage_log=Chain(_read_list(islice(texts, usage), IterationUsage)),
+            started=Chain(_read_list(islice(texts, started), str)),
+            said=Chain(_read_list(islice(texts, said), str)),
+            ids=Chain(_read_list(islice(texts, ids), str)),
+        )
+    return Checkpoint(State(loops), Revision(*head["rev"]), head["first_id"])
+
+
+def _digest(body: bytes) -> bytes:
+    return blake2b(body, digest_size=_DIGEST).digest()
+
+
+def _write_list(items: Sequence[JSON]) -> list[str]:
+    return [encode(items[start : start + _AT_ONCE]) for start in range(0, len(items), _AT_ONCE)]
+
+
+def _read_list(texts: Iterator[bytes], kind: Any) -> Iterator[Any]:
+    for text in texts:
+        yield from read(decode(text.decode()), list[kind], "it")

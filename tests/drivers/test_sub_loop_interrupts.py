@@ -1,0 +1,89 @@
+"""Stop, cancellation, Ctrl-C: all of them reach down a tree of loops, and leave one that can go on."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tests.kit.concurrency import (
+    Background,
+    Gate,
+    awaited,
+    cancelled_after,
+    either_kind,
+    on_both_backends,
+    run_async,
+    told,
+    turn,
+)
+from tests.kit.loop_trees import join, kid, parallel, tree_of
+from tests.kit.support import completed
+from tests.kit.tools import add
+from toolloop import AsyncToolLoopHandle, Stop, ToolContext, tool
+from toolloop.machine.record.loop import Ready
+from toolloop.terminations import StopCondition
+from toolloop.testing import call, reply
+
+ADD = call("add", {"a": 1, "b": 2}, id="sum")
+COUNTS = [reply(calls=[ADD]), reply("it is 3")]
+STANDS = [reply(calls=[call("stand", {}, id="s")]), reply("went on")]
+
+
+def standing(gate: Gate, seen: list[bool]) -> Any:
+    @tool
+    def stand(context: ToolContext) -> str:
+        """Stand at a gate."""
+        gate.stand()
+        seen.append(context.cancelled)
+        return "went through"
+
+    return stand
+
+
+@either_kind
+def test_a_stop_reaches_down(kind: str) -> None:
+    """Whatever the children are about: a request, or a tool, which sees that it is cancelled."""
+    gate, asked, seen = Gate(), Gate(), list[bool]()
+    loop_tree = tree_of(
+        kind,
+        {"go": parallel("one", "two"), "one": STANDS, "two": COUNTS},
+        [kid([standing(gate, seen), add])],
+        config={"stop_grace": 0},
+    )
+    loop_tree.on["two"] = asked.stand
+    handle = loop_tree.loop()
+    driving = Background(lambda: turn(kind, handle))
+    awaited(gate.arrived)
+    awaited(asked.arrived)
+    handle.resume(Stop("enough"))
+    assert completed(driving.result()).termination == StopCondition("enough")
+    asked.opened.set()
+    gate.opened.set()
+    join()
+    assert seen == [True]
+    assert sorted(loop_tree.asked) == ["go", "one", "two"]
+
+
+@on_both_backends
+def test_a_cancelled_turn_leaves_children_that_go_on(backend: str) -> None:
+    """A request is made again, byte for byte; a tool in a thread is waited for."""
+    gate, asked, seen = Gate(), Gate(), list[bool]()
+    loop_tree = tree_of(
+        backend, {"go": parallel("one", "two"), "one": STANDS, "two": COUNTS}, [kid([standing(gate, seen), add])]
+    )
+    loop_tree.on["two"] = asked.stand
+    handle = loop_tree.loop()
+    assert isinstance(handle, AsyncToolLoopHandle)
+
+    async def main() -> Any:
+        await cancelled_after(handle, gate.arrived, asked.arrived)
+        assert isinstance(handle.state.loops[("two",)].phase, Ready)
+        asked.opened.set()
+        del loop_tree.on["two"]
+        gate.opened.set()
+        return await handle.next_turn()
+
+    assert told(run_async(backend, main)) == ["went on", "it is 3"]
+    assert seen == [False]
+    again = [body for body in loop_tree.bodies if json.loads(body)["messages"][0]["content"] == "two"]
+    assert again[0] == again[1] != again[2]

@@ -1,0 +1,71 @@
+"""Go back in a journal: to the end of an iteration, or to just before a message."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from itertools import pairwise
+
+from hypothesis import given
+
+from tests.kit.effort import examples
+from tests.kit.machine.worlds import World, lives
+from toolloop import Budget, LoopConfig, MemoryStore, ToolLoopHandle, tool
+from toolloop._usage import Usage
+from toolloop.errors import IllegalCommand
+from toolloop.machine.record import journal_events as ev
+from toolloop.machine.record.call_changes import call_changes
+from toolloop.machine.record.loop import Finished
+from toolloop.machine.record.state import State
+from toolloop.machine.rewinding import rewind
+from toolloop.stores.codec import replay
+from toolloop.testing import ScriptedProvider, call, reply
+
+
+@tool
+def add(x: int) -> int:
+    """Add."""
+    return x
+
+
+def steps(world: World) -> list[tuple[ev.Event, State]]:
+    """The events of a life, each with the state after it."""
+    return list(zip(world.journal, world.states, strict=False))
+
+
+@examples(60)
+@given(lives)
+def test_each_point_of_a_journal_is_found_or_refused(world: World) -> None:
+    """What is found was never later than the point, and has a usage of zero."""
+    for at in range(1, world.states[-1].root.iterations + 2):
+        with suppress(IllegalCommand):
+            found = rewind(steps(world), at).root
+            assert (found.iterations, found.total_usage) == (at, Usage())
+    for name in dict.fromkeys(name for state in world.states for name in state.root.ids):
+        with suppress(IllegalCommand):
+            assert rewind(steps(world), name).root.total_usage == Usage()
+
+
+@examples(60)
+@given(lives)
+def test_a_call_that_an_event_changed_differs_before_and_after(world: World) -> None:
+    """Each differs between them, and stands at its path."""
+    for (_, before), (event, after) in pairwise(steps(world)):
+        for path, was, now in call_changes(before, event, after):
+            assert was is not now
+            assert {each.id for each in (was, now) if each is not None} == {path[-1]}
+
+
+def test_an_iteration_that_a_limit_cut_off_is_found_with_its_open_round() -> None:
+    """The copy is the loop after that limit, which can be raised in it."""
+    handle = ToolLoopHandle(
+        ScriptedProvider([reply(calls=[call("add", {"x": 1}), call("add", {"x": 2})])]),
+        params={"model": "claude-opus-5-5", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}]},
+        tools=[add],
+        config=LoopConfig(budget=Budget(tool_calls=1)),
+        store=(store := MemoryStore()),
+        loop_id="loop",
+    )
+    handle.run()
+    found = rewind(replay(store.load("loop").entries), 1).root
+    assert isinstance(found.phase, Finished)
+    assert found.phase.round is not None

@@ -1,0 +1,70 @@
+"""Values of the machine that others hold: the calls of a round, the text of a result, an empty conversation."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import pytest
+from attrs import evolve
+
+from tests.kit.machine import making as m
+from toolloop.machine.queries import is_empty
+from toolloop.machine.record import journal_events as ev
+from toolloop.machine.record.loop import RoundCalls
+from toolloop.machine.values.calls import Call, Result
+from toolloop.machine.values.jsontext import encode
+from toolloop.machine.values.setup import ToolFacts
+from toolloop.machine.values.splicing import Splice
+
+ONE, TWO = Call("a", "look", "{}"), Call("b", "look", "{}")
+
+
+def test_the_calls_of_a_round_are_a_value() -> None:
+    """Equal, hashed, shown, copied and pickled by the calls."""
+    calls = RoundCalls((ONE, TWO))
+    for twin in (RoundCalls([ONE, TWO]), copy.copy(calls), pickle.loads(pickle.dumps(calls))):
+        assert twin == calls
+        assert hash(twin) == hash(calls)
+        assert repr(twin) == repr(calls)
+        assert twin.find("b") == TWO
+    assert calls != RoundCalls((TWO, ONE))
+    assert repr(calls) == f"RoundCalls({[ONE, TWO]})"
+
+
+def test_two_calls_of_a_round_have_two_ids() -> None:
+    with pytest.raises(ValueError, match="two calls of a round have the same id"):
+        RoundCalls((ONE, ONE))
+
+
+@pytest.mark.parametrize(
+    ("result", "text"),
+    [
+        (Result(encode("found")), "found"),
+        (Result(encode([m.text("one"), {"type": "image"}, m.text("two")])), "one\n[image]\ntwo"),
+        (Result(encode("found"), plain="as said"), "as said"),
+    ],
+)
+def test_the_plain_text_of_a_result_names_the_blocks_that_are_not_text(result: Result, text: str) -> None:
+    """Unless the tool gave a text of its own."""
+    assert result.plain_text == text
+
+
+def test_a_conversation_is_empty_until_the_first_message() -> None:
+    empty = m.go(m.after(), ev.HistoryTaken((Splice(0, 1),)))
+    assert is_empty(empty.root)
+    assert not is_empty(m.after().root)
+    assert not is_empty(m.go(empty, ev.Continued((m.user(),))).root)
+
+
+def test_the_secrets_of_a_tool_stay_known_when_it_is_gone() -> None:
+    """Those of the tool that is there come first, and a tool without any has none."""
+    setup = evolve(
+        m.after().root.setup,
+        tools=(
+            ToolFacts("mail", "once", "never", "d1", secret=("password",)),
+            ToolFacts("look", "pure", "never", "d2"),
+        ),
+        gone_secrets=(("mail", ("token",)), ("pay", ("pin",))),
+    )
+    assert [setup.secrets_of(name) for name in ("mail", "pay", "look", "walk")] == [("password",), ("pin",), (), ()]

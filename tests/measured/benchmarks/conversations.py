@@ -1,0 +1,137 @@
+"""CPU and instructions per turn of toolloop, of bare loops and of the peers, over HTTP on loopback."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from statistics import median
+
+from attrs import field, frozen
+
+from tests.measured.benchmarks.measure import cpu_per_turn, instructions_per_turn
+from tests.measured.benchmarks.report import MISSING, Figure, table
+
+OWN, POST = "toolloop_handle", "client_post"
+LONG = 400
+
+# By the name of its module in `contestants`.
+LABELS = {
+    "bare_post": "bare post of ready bytes",
+    "floor": "floor",
+    POST: "loop over the SDK client's post",
+    OWN: "toolloop",
+    "toolloop_async": "toolloop, async handle",
+    "toolloop_threads": "toolloop with threads",
+    "sdk_runner_threads": "SDK runner with threads",
+    "sdk_runner": "SDK runner without threads",
+    "langgraph_agent": "LangGraph",
+}
+_PEER = "langgraph_agent"
+_COUNTED = ("floor", POST, OWN, "toolloop_async")
+_THREADED = ("toolloop_threads", "sdk_runner_threads")
+
+Runs = Mapping[str, Sequence[Mapping[int, float]]]
+
+
+@frozen
+class Turns:
+    """What was measured.
+
+    Attributes:
+        cpu: seconds of CPU per turn, by contestant: of each run, by the length of the conversation.
+        instructions: per turn, by contestant; empty where callgrind is not installed.
+        growth: of those with threads: their instructions per turn at 400 turns over those at 20.
+
+    """
+
+    cpu: Runs
+    instructions: Mapping[str, float]
+    growth: Mapping[str, float] = field(factory=dict)
+
+    def ratio(self, name: str, of: str, turns: int) -> float | None:
+        """Return how many times the CPU time of another contestant one takes: the median over runs.
+
+        Each run is divided by the other's of the same round, which a slow minute of the machine slowed down as well.
+        """
+        pairs = zip(self.cpu.get(name, ()), self.cpu.get(of, ()), strict=False)
+        ratios = [one[turns] / other[turns] for one, other in pairs if turns in one and turns in other]
+        return median(ratios) if ratios else None
+
+    def figures(self) -> Iterator[Figure]:
+        """Return the targets."""
+        for name, label, bound in ((OWN, "", 1.25), ("toolloop_async", ", async handle", 1.5)):
+            counted = self.instructions
+            ratio = counted[name] / counted[POST] if counted else None
+            yield Figure(f"instructions per turn{label}, over a loop over the SDK client's post", ratio, bound, "x")
+        for name, bound in (("sdk_runner", 8), (_PEER, 60), ("sdk_runner_threads", 1)):
+            what = f"CPU per turn of {LABELS[name]} over toolloop's, at {LONG} turns"
+            yield Figure(what, self.ratio(name, OWN, LONG), bound, "x", at_least=True)
+        for name in _THREADED:
+            what = f"growth: instructions per turn of {LABELS[name]} at {LONG} turns over those at 20"
+            yield Figure(what, self.growth.get(name), 1.05, "x")
+        growth = [run[LONG] / run[100] for run in self.cpu[OWN] if LONG in run]
+        what = f"growth: CPU per turn at {LONG} turns over that at 100"
+        yield Figure(what, median(growth) if growth else None, 1.3, "x")
+
+    def tables(self) -> Iterator[str]:
+        """Return the tables of CPU time and of instructions."""
+        lengths = list(self.cpu[OWN][0])
+        rows = [(label, *self._cells(name, lengths)) for name, label in LABELS.items()]
+        heads = [f"ms at {turns}" for turns in lengths] + [f"x post at {turns}" for turns in lengths]
+        note = (
+            "Milliseconds of CPU per turn of a conversation of so many turns, and how many times those of a loop over "
+            "the SDK client's own post of ready bytes. The median over runs that take turns. All but those with "
+            "threads send the full history each turn; they leave it to the API."
+        )
+        yield table("CPU per turn", ("", *heads), rows, note)
+        if self.instructions:
+            counted = [
+                (LABELS[name], f"{each / 1e6:,.3f}", f"{each / self.instructions[POST]:.2f}")
+                for name, each in self.instructions.items()
+            ]
+            note = "Counted by callgrind. Other work on the machine hardly changes these figures."
+            yield table("Instructions per turn", ("", "millions", "x post"), counted, note)
+
+    def _cells(self, name: str, lengths: Sequence[int]) -> Iterator[str]:
+        runs = self.cpu.get(name)
+        for turns in lengths:
+            yield f"{median(run[turns] for run in runs) * 1e3:.3f}" if runs else MISSING
+        for turns in lengths:
+            ratio = self.ratio(name, POST, turns)
+            yield MISSING if ratio is None else f"{ratio:.2f}"
+
+
+def measure(url: str, peers: Path | None, *, lengths: Sequence[int], runs: int, seconds: float, counts: bool) -> Turns:
+    """Measure every contestant, run by run.
+
+    Args:
+        url: the server's.
+        peers: the interpreter of their environment; None leaves them out.
+        lengths: of the conversations, in turns.
+        runs: of each contestant.
+        seconds: of CPU, for which a conversation is repeated in a run.
+        counts: whether instructions are counted, too.
+
+    """
+    cpu: dict[str, list[dict[int, float]]] = {}
+    for _ in range(runs):
+        for name, label in LABELS.items():
+            python = peers if name == _PEER else Path(sys.executable)
+            if python is None:
+                continue
+            sys.stderr.write(f"CPU per turn: {label}\n")
+            try:
+                found = cpu_per_turn(name, url, lengths, python=python, seconds=seconds)
+            except subprocess.CalledProcessError:
+                if name != _PEER:
+                    raise
+                continue  # its row stays empty
+            cpu.setdefault(name, []).append(found)
+    if not counts or shutil.which("valgrind") is None:
+        return Turns(cpu, {})
+    counted = {name: instructions_per_turn(name, url) for name in _COUNTED}
+    late = {name: instructions_per_turn(name, url, LONG - 10, LONG + 10) for name in _THREADED}
+    return Turns(cpu, counted, {name: late[name] / instructions_per_turn(name, url, 10, 30) for name in _THREADED})

@@ -1,0 +1,222 @@
+"""The benchmark compares like with like, and its figures are of the whole conversation; no time is asserted here."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from tests.measured.benchmarks import __main__ as program, deciding, peers, rounds, scenario
+from tests.measured.benchmarks.conversations import LABELS, Turns
+from tests.measured.benchmarks.measure import cpu_per_turn, hold
+from tests.measured.benchmarks.profile import TURNS as PROFILED, by_part, counts
+from tests.measured.benchmarks.report import Figure
+from tests.measured.benchmarks.server import serving
+from tests.measured.benchmarks.stored import LOOP, begin, bytes_per_turn, drive
+from toolloop import MemoryStore, SqliteStore
+from toolloop.stores import Head
+
+ROUNDS, FEW, TURNS = 1000, 110, 3
+THREADED = ("toolloop_threads", "sdk_runner_threads")
+OWN = [name for name in LABELS if name not in (*THREADED, "langgraph_agent")]
+
+
+@pytest.fixture(scope="module")
+def recorder() -> Iterator[str]:
+    with pytest.MonkeyPatch.context() as patch, serving("--record") as url:
+        patch.setenv("NO_PROXY", "127.0.0.1")
+        patch.setenv("no_proxy", "127.0.0.1")
+        yield url
+
+
+def received(name: str, url: str) -> list[Any]:
+    """Return the headers and bodies of a conversation."""
+    contestant = import_module(f"tests.measured.benchmarks.contestants.{name}")
+    with contestant.connect(url) as client:
+        hold(contestant.conversation(client, TURNS), TURNS)
+    return list(httpx2.get(url).json())[-TURNS:]
+
+
+def expected_messages() -> list[list[Any]]:
+    messages = scenario.params(TURNS)["messages"]
+    requests = [messages]
+    for turn in range(1, TURNS):
+        content = scenario.reply(turn, TURNS)["content"]
+        call = content[-1]
+        result = {"type": "tool_result", "tool_use_id": call["id"], "content": scenario.add(**call["input"])}
+        messages = [*messages, {"role": "assistant", "content": content}, {"role": "user", "content": [result]}]
+        requests.append(messages)
+    return requests
+
+
+def blocks(content: Any) -> Any:
+    """Return a content without what the peers add: a text is a block of text, and `is_error: false` says nothing."""
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    plain = [{key: value for key, value in block.items() if (key, value) != ("is_error", False)} for block in content]
+    return [{**block, "content": blocks(block["content"])} if "content" in block else block for block in plain]
+
+
+def plain(messages: list[Any]) -> list[Any]:
+    return [{**message, "content": blocks(message["content"])} for message in messages]
+
+
+def same_parameters(body: Any) -> None:
+    assert blocks(body["system"]) == blocks(scenario.system(TURNS))
+    assert (body["model"], body["max_tokens"]) == (scenario.MODEL, scenario.MAX_TOKENS)
+    assert [(tool["name"], tool["description"]) for tool in body["tools"]] == [
+        (scenario.ADD["name"], scenario.ADD["description"])
+    ]
+
+
+# --- stores ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_journal_is_at_most_the_raw_json_and_250_bytes_per_event(tmp_path: Path) -> None:
+    """The file of 1,000 rounds with its indexes."""
+    memory, path = MemoryStore(), tmp_path / "loops.db"
+    drive(begin(memory, ROUNDS), ROUNDS)
+    entries = memory.load(LOOP).entries  # copied, because a thousand rounds with their syncs take long
+    with SqliteStore(path) as store:
+        store.create(LOOP, entries[:1], head=Head("ended"))
+        store.append(LOOP, entries[1:], expected_rev=1)
+    beyond = rounds.checkpointed_size(path) - rounds.raw_bytes(ROUNDS)
+    assert beyond / len(entries) <= 250
+
+
+def test_what_a_turn_hands_to_the_store_does_not_grow(tmp_path: Path) -> None:
+    """A late turn stores as many bytes as an early one; the conversation is as big as it says."""
+    handed, _ = bytes_per_turn(tmp_path, FEW)
+    assert handed[100] <= 1.05 * handed[10]
+    assert (len(rounds.encode(rounds.arguments(7))), len(rounds.look_up(7).encode())) == (200, 1024)
+    handle = begin(None, 3)
+    drive(handle, 3)
+    assert rounds.raw_bytes(3) == len(rounds.encode(list(handle.messages)))
+    with pytest.raises(TypeError, match="ended after 2 of 3 turns"):
+        drive(begin(None, 2), 3)
+
+
+# --- conversations ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.bench
+@pytest.mark.parametrize("name", OWN)
+def test_every_contestant_sends_the_same_conversation(name: str, recorder: str) -> None:
+    """A cheaper turn is not cheaper because it sends less."""
+    sent = [body for _, body in received(name, recorder)]
+    assert [body["messages"] for body in sent] == expected_messages()
+    for body in sent:
+        same_parameters(body)
+
+
+@pytest.mark.bench
+@pytest.mark.parametrize("name", THREADED)
+def test_with_threads_only_what_is_new_goes_out(name: str, recorder: str) -> None:
+    """The API holds the rest: each request follows the reply before it, and has one message."""
+    sent = [body for _, body in received(name, recorder)]
+    assert [body["messages"] for body in sent] == [messages[-1:] for messages in expected_messages()]
+    same_parameters(sent[0])
+
+
+@pytest.mark.bench
+def test_the_peer_sends_the_same_conversation(recorder: str, tmp_path: Path) -> None:
+    """In its own environment, but for words that say the same; and it stores the other one."""
+    python = peers.python(make=True)
+    assert python is not None
+    assert cpu_per_turn("langgraph_agent", recorder, [TURNS], python=python, seconds=1e-9)[TURNS] > 0
+    sent = [body for _, body in list(httpx2.get(recorder).json())[-TURNS:]]
+    assert [plain(body["messages"]) for body in sent] == [plain(messages) for messages in expected_messages()]
+    for body in sent:
+        same_parameters(body)
+    for _kind, size, *_written in peers.checkpoints(python, 12, tmp_path):
+        assert float(size) * 1e6 > rounds.raw_bytes(12)
+
+
+@pytest.mark.bench
+def test_toolloop_and_the_post_that_it_is_compared_with_send_the_same_headers(recorder: str) -> None:
+    """In the same order; the lengths of the bodies aside."""
+
+    def headers(name: str) -> list[list[str]]:
+        sent = [headers for headers, _ in received(name, recorder)]
+        return [[line for line in lines if not line.lower().startswith("content-length:")] for lines in sent]
+
+    post = headers("client_post")
+    assert headers("toolloop_handle") == post
+    assert sum(line.lower() == "content-type: application/json" for line in post[0]) == 1
+
+
+@pytest.mark.bench
+def test_the_floor_is_at_most_60_lines() -> None:
+    """It is what a good engineer could write in an hour."""
+    floor = Path(__file__).parent / "contestants" / "floor.py"
+    assert len(floor.read_text().splitlines()) <= 60
+
+
+@pytest.mark.bench
+def test_a_contestant_that_stops_early_is_an_error() -> None:
+    """Not a good figure."""
+    with pytest.raises(ValueError, match="a conversation of 3 turns ended with 'enough'"):
+        hold(lambda: "enough", TURNS)
+
+
+# --- the report ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.bench
+def test_a_figure_beyond_its_bound_missed_its_target() -> None:
+    """And one that was not measured is not met."""
+    for value, at_least, verdict in (
+        (2, False, "met"),
+        (2.1, False, "missed"),
+        (1.9, True, "missed"),
+        (2, True, "met"),
+    ):
+        assert Figure("x", value, 2, at_least=at_least).verdict == verdict
+    assert Figure("x", None, 2).verdict == "not measured"
+
+
+@pytest.mark.bench
+def test_a_ratio_is_taken_run_by_run() -> None:
+    """A minute that made both slow does not change it, nor does a run that only one of them had."""
+    cpu = {"client_post": [{20: 1.0}, {20: 2.0}, {20: 10.0}], "toolloop_handle": [{20: 2.0}, {20: 2.0}, {20: 11.0}]}
+    turns = Turns({**cpu, "floor": [{20: 5.0}]}, {})
+    assert turns.ratio("toolloop_handle", "client_post", 20) == 1.1
+    assert turns.ratio("floor", "client_post", 20) == 5
+    assert turns.ratio("floor", "client_post", 400) is turns.ratio("nobody", "floor", 20) is None
+
+
+@pytest.mark.bench
+def test_a_quick_run_reports_every_target(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that it cannot measure are called so."""
+    monkeypatch.setattr(sys, "argv", ["benchmarks", "--quick"])
+    program.main(quick=True)
+    printed = capsys.readouterr().out
+    rows = [line for line in printed.splitlines() if line.endswith(("| met |", "| missed |", "| not measured |"))]
+    assert len(rows) == 23
+    assert "CPython" in printed
+
+
+@pytest.mark.bench
+def test_the_profile_tells_the_part_of_each_bytecode() -> None:
+    """The table is complete, and the floor uses neither toolloop nor the SDK."""
+    found = counts("floor")
+    parts = by_part(found)
+    assert sum(parts.values()) == pytest.approx(sum(found.values()) / PROFILED)
+    assert parts["httpx2"] > parts["the benchmark: its tool, its loop"] > 0
+    assert parts["toolloop: the machine"] == parts["the SDK"] == 0
+
+
+def test_a_decision_is_timed_to_the_start_of_its_tool(tmp_path: Path) -> None:
+    """In another process, which stands ready; the loops beside it are not driven."""
+    path = tmp_path / "loops.db"
+    with SqliteStore(path) as store:
+        loop_ids = deciding.fill(store, beside=3, decisions=2)
+        with deciding.worker(path, notifies=True) as started:
+            assert deciding.ask(started, "cpu") > 0
+            (taken,) = deciding.seconds_to_start(store, started, loop_ids)
+    assert taken > 0

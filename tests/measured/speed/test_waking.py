@@ -1,0 +1,100 @@
+"""A process that knows a loop reads what is new of it, and a list of loops reads their rows. Nothing is read again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.kit.world import ID, World, each_store, store_at
+from tests.measured.speed.work import Work, counting
+from toolloop import Deny, Inbox, SqliteStore
+from toolloop.testing import call, reply
+
+ROUNDS = 30
+SCRIPT = (*(reply(calls=[call("look", {"path": "a.txt"}, id=f"t{number}")]) for number in range(ROUNDS)), reply("done"))
+
+
+def driven(store: object) -> World:
+    """A loop of some rounds, of which this process has no handle any more."""
+    world = World("sync", store, script=SCRIPT, config={"max_iterations": ROUNDS + 1})
+    assert world.drive().unwrap().text == "done"
+    return world
+
+
+def shown(world: World) -> Work:
+    """What `Inbox.show` takes."""
+    with counting() as work:
+        loop = Inbox(world.store).show(ID)
+    assert len(loop["messages"]) == 2 * ROUNDS + 2
+    return work
+
+
+@each_store
+def test_to_show_a_loop_again_reads_no_event(where: str, tmp_path: Path) -> None:
+    """By whatever inbox of the store, also that of a person."""
+    world = driven(store_at(where, tmp_path))
+    shown(world)
+    assert (shown(world).events, shown(world).folded) == (0, 0)
+    mine = Inbox(world.store).as_("ana", sees=lambda _: [{}])
+    with counting() as work:
+        mine.show(ID)
+    assert work.events == 0
+
+
+@each_store
+def test_to_open_a_loop_again_reads_what_is_new(where: str, tmp_path: Path) -> None:
+    """In the process that drove it, nothing; after two commands of an inbox, these."""
+    world = driven(store_at(where, tmp_path))
+    world.open().close()
+    with counting() as work:
+        world.open().close()
+    assert (work.events, work.folded) == (0, 0)
+    inbox = Inbox(world.store)
+    inbox.say(ID, "And then?")
+    with counting() as work, world.open() as handle:
+        assert handle.messages[-1]["content"] == "And then?"
+    assert (work.events, work.folded) == (1, 1)
+
+
+@each_store
+def test_to_decide_reads_what_is_new(where: str, tmp_path: Path) -> None:
+    """Of a loop that is known to wait, nothing; and the first decision of a round is known to the second one."""
+    calls = [call("send", {"to": "ana"}, id="a"), call("send", {"to": "bo"}, id="b")]
+    store = store_at(where, tmp_path)
+    world = World("sync", store, script=(*SCRIPT[:-1], reply(calls=calls)), config={"max_iterations": ROUNDS + 1})
+    assert world.drive().pending
+    inbox = Inbox(store)
+    for decided in ("a", "b"):
+        with counting() as work:
+            inbox.decide(ID, {decided: Deny("no")})
+        assert work.events == 0
+
+
+def test_a_list_of_500_waiting_calls_is_one_query_and_folds_nothing(tmp_path: Path) -> None:
+    """It reads the rows of the loops; no journal."""
+    with SqliteStore(tmp_path / "loops.db") as store:
+        World("sync", store, script=(reply(calls=[call("send", {"to": "ana"}, id="a")]),)).drive()
+        entries, head = store.load(ID).entries, store.head(ID).head
+        for number in range(499):
+            store.create(f"loop-{number}", entries, head=head)
+        said: list[str] = []
+        store._file.read(lambda db: db.set_trace_callback(said.append))
+        with counting() as work:
+            page = Inbox(store).pending(limit=500)
+        store._file.read(lambda db: db.set_trace_callback(None))
+        assert len(page) == 500
+        assert (work.events, work.folded) == (0, 0)
+        assert sum(each.startswith("SELECT") for each in said) == 1
+        assert not any("events" in each for each in said)
+
+
+@pytest.mark.parametrize("rev", [None, 5])
+def test_a_state_at_an_earlier_revision_is_read_from_the_beginning(rev: int | None, tmp_path: Path) -> None:
+    """And nothing is remembered of it."""
+    from toolloop._journal.store_access import load_state  # noqa: PLC0415 - the one caller knows its revision
+
+    world = driven(store_at("sqlite", tmp_path))
+    with counting() as work:
+        known = load_state(world.store, ID, rev)
+    assert (work.events, known.rev) == ((0, world.store.head(ID).rev) if rev is None else (5, 5))

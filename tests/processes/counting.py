@@ -1,7 +1,0 @@
-"""What the processes of the tests went through, for the summary."""
-
-from __future__ import annotations
-
-from tests import counted
-
-COUNTS = counted.COUNTS["processes"]
