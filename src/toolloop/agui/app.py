@@ -1,0 +1,215 @@
+"""The application that serves AG-UI."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from typing import Any, Final, Literal
+
+import anyio
+from attrs import evolve
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from toolloop._handles.asynchronous import AsyncToolLoopHandle
+from toolloop._interface.config import LoopConfig
+from toolloop._interface.loop_params import as_registry
+from toolloop._public import set_module
+from toolloop._worker.asynchronous import AsyncWorker
+from toolloop.agui.doors import LOG, Door, Who, check_id, host_of, read_input
+from toolloop.agui.live import Live
+from toolloop.agui.terms import SHOWS, Event, Terms
+from toolloop.agui.threads import Driver, Threads
+from toolloop.agui.visit import Visit
+from toolloop.errors import CallerError, LoopNotFound, NotAllowed, StoreError, ToolLoopError
+from toolloop.inbox import May, Sees
+from toolloop.inbox.rights.rights import Rights
+from toolloop.machine.values.names import Person
+from toolloop.providers import AsyncProvider
+from toolloop.providers.anthropic import AsyncSdkClient
+from toolloop.stores import Store
+from toolloop.tools import Context
+from toolloop.tools.registry import Tools
+
+LOCAL: Final = ("localhost", "127.0.0.1", "[::1]")
+_LIVE = 0.25  # seconds between two texts of a reply, for clients of other processes
+_STATUSES = {LoopNotFound: 404, NotAllowed: 403, CallerError: 409, StoreError: 503}
+_HEADERS = (
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-store"),
+    (b"x-accel-buffering", b"no"),
+    (b"x-content-type-options", b"nosniff"),
+)
+
+
+@set_module("toolloop.agui")
+def agui_app(  # noqa: PLR0913 - what an application decides
+    store: Store,
+    provider: AsyncProvider | AsyncSdkClient,
+    tools: Tools,
+    *,
+    params: Mapping[str, Any],
+    who: Who | None = None,
+    may: May | None = None,
+    sees: Sees | None = None,
+    config: LoopConfig | None = None,
+    context: Context | None = None,
+    name: str = "agui",
+    origins: Collection[str] = (),
+    hosts: Collection[str] = LOCAL,
+    on_disconnect: Literal["continue", "stop"] = "continue",
+    show: Collection[str] = ("text", "reasoning", "calls"),
+    front_end_tools: Collection[str] = (),
+    drive: bool = True,
+    concurrency: int = 8,
+    anybody: str | None = None,
+) -> Starlette:
+    """Return an ASGI application that serves loops to front ends that speak AG-UI. A thread is a loop.
+
+    `POST /` is a run: it follows the loop to its next pause. `POST /{thread}/stop` stops the loop.
+
+    Args:
+        store: the store with the loops.
+        provider: an `anthropic.AsyncAnthropic` client, or an async provider.
+        tools: the tools of the server.
+        params: the request parameters of new threads. Clients cannot change them.
+        who: returns the person of a request, a name or a `Person`, as for `inbox_app`. It may be async.
+        may: says what a person may do, as for `Inbox.as_`. It may be async.
+        sees: says which loops a person sees, likewise. Then a thread is a loop that exists, with `threadId` as its id
+            and `{"agui": name}` in its metadata. None: each person has threads of their own, and begins new ones.
+        config: the configuration of the loops.
+        context: what the tools get.
+        name: the name of this agent. It keeps apart the threads of several agents in one store.
+        origins: the origins of other sites whose pages may use this, such as `https://app.example.org`.
+        hosts: the host names that are answered.
+        on_disconnect: whether a loop continues when the client leaves, or stops.
+        show: what clients get: `text`, `reasoning`, `calls`, `results` and `usage`. Without `results`, they get "done",
+            "denied" or "failed" instead of the text of a result.
+        front_end_tools: the names of the tools that a front end may bring, with `*` and `?` as in a shell.
+        drive: whether this application drives the loops. False: workers elsewhere do.
+        concurrency: how many loops are driven at once.
+        anybody: the name under which each visitor acts, to try it out without `who`.
+
+    Raises:
+        TypeError, ValueError: an argument is not valid.
+
+    """  # prose: ok
+    _check(who, anybody, show, origins=origins, hosts=hosts, front_end_tools=front_end_tools)
+    Rights.of(Person(anybody or "a person"), may, sees, may_wait=True)  # checks them
+    registry, live = as_registry(tools), Live()
+    config = LoopConfig() if config is None else config
+    watched, mine = evolve(config, observers=(*config.observers, live)), {"agui": name}
+    worker = AsyncWorker(
+        store, provider, registry, context=context, config=watched, metadata=mine, concurrency=concurrency, live=_LIVE
+    )
+    own = frozenset(each.get("name", "") for each in (*registry.definitions(), *params.get("tools", ())))
+    secret = frozenset(each.name for each in registry if each.secret)
+    terms = Terms(frozenset(show), own, tuple(front_end_tools), secret)
+    opening = partial(AsyncToolLoopHandle.open, store, provider=provider, tools=registry, config=config)
+    driver, key = Driver(worker if drive else None), store.secret()
+    threads = Threads(store, opening, registry, params, name, may, sees, terms, live, driver, key)
+    found = (lambda _: anybody) if who is None else who
+    door = Door(found, frozenset(each.lower().rstrip("/") for each in origins), frozenset(map(host_of, hosts)) - {""})
+    return _served(threads, door, stops_with_client=on_disconnect == "stop")
+
+
+def _check(who: Who | None, anybody: str | None, show: Collection[str], **texts: Collection[str]) -> None:
+    """Refuse arguments that are not valid."""
+    if (who is None) == (anybody is None):
+        raise TypeError("agui_app: give who=, which returns the person of a request; or `anybody=`, to try it out")
+    if not callable(who or len):
+        raise TypeError(f"who: expected a function that takes a request and returns the person's name, got {who!r}")
+    if strange := {*show} - {*SHOWS}:
+        raise ValueError(f"show: expected some of {', '.join(SHOWS)}, got {', '.join(sorted(strange))}")
+    if wrong := [what for what, given in texts.items() if isinstance(given, str)]:
+        raise TypeError(f"{wrong[0]}: expected a collection of texts, got {texts[wrong[0]]!r}")
+
+
+def _served(threads: Threads, door: Door, *, stops_with_client: bool) -> Starlette:
+    """Return the application. The worker starts with it, or with the first request where it is mounted in another."""
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncGenerator[None]:
+        threads.driver.start()
+        yield
+        await threads.driver.stop()
+
+    async def run(request: Request) -> Response:
+        person = await door.enter(request)
+        asked = await read_input(request)
+        tools, refused = threads.terms.definitions(asked.tools or ())
+        threads.driver.start()
+        return _Stream(partial(Visit, threads, person, asked, tools, refused), stops_with_client=stops_with_client)
+
+    async def command(request: Request) -> Response:
+        person, thread = await door.enter(request), request.path_params["thread"]
+        check_id("thread", thread)
+        inbox, loop_id = threads.inbox_of(person), threads.loop_of(person, thread)
+        match request.path_params["command"]:
+            case "stop":
+                await inbox.stop(loop_id, "stopped by the user")
+            case "retry":
+                await inbox.retry(loop_id)
+            case _:
+                raise HTTPException(404, "Not found.")
+        return JSONResponse({})
+
+    allowed: Any = partial(Middleware, CORSMiddleware, allow_methods=["POST"], allow_headers=["*"])
+    return Starlette(
+        routes=[Route("/", run, methods=["POST"]), Route("/{thread}/{command}", command, methods=["POST"])],
+        exception_handlers={HTTPException: _refused, **dict.fromkeys(_STATUSES, _failed)},
+        middleware=[allowed(allow_origins=[*door.origins], allow_credentials=True)],
+        lifespan=lifespan,
+    )
+
+
+async def _refused(_: Request, error: Any) -> Response:
+    return JSONResponse({"error": error.detail}, error.status_code, error.headers)
+
+
+async def _failed(_: Request, error: Exception) -> Response:
+    status = next(status for kind, status in _STATUSES.items() if isinstance(error, kind))
+    text = "The store failed. Nothing was changed: try again." if status == _STATUSES[StoreError] else str(error)
+    return JSONResponse({"error": text}, status)
+
+
+class _Stream(Response):
+    """The events of one run. It is closed without an end if the client is too slow."""
+
+    def __init__(self, visit: Callable[..., Visit], *, stops_with_client: bool) -> None:
+        self._visit, self._stops_with_client, self._is_gone = visit, stops_with_client, False
+
+    async def __call__(self, _scope: Scope, receive: Receive, send: Send) -> None:
+        async def write(event: Event | None) -> None:
+            text = ": alive" if event is None else f"data: {json.dumps(event)}"
+            await send({"type": "http.response.body", "body": f"{text}\n\n".encode(), "more_body": True})
+
+        visit: Visit | None = None
+        await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
+        async with anyio.create_task_group() as group:
+            visit = self._visit(write, group.cancel_scope.cancel)
+            group.start_soon(self._until_gone, receive, group.cancel_scope)
+            try:
+                await visit.run()
+            except Exception:  # noqa: BLE001 - a fault of ours: it is logged, and the client can go on
+                LOG.exception("a run failed", extra={"loop_id": visit.loop_id})
+                await write({"type": "RUN_ERROR", "message": "The server failed. Run again.", "code": "internal"})
+            await send({"type": "http.response.body", "body": b""})
+            group.cancel_scope.cancel()
+        if visit is not None and self._is_gone and self._stops_with_client:
+            with suppress(ToolLoopError):  # it does not exist, or the person may not stop it
+                await visit.inbox.stop(visit.loop_id, "the client left")
+
+    async def _until_gone(self, receive: Receive, scope: anyio.CancelScope) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        self._is_gone = True
+        scope.cancel()

@@ -1,0 +1,108 @@
+"""Hand the watch events of loops to the clients that read them now. A client that is slow keeps a bounded amount."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+import anyio
+
+import toolloop.events as ev
+from toolloop._drivers.event_loops import call_soon
+
+MOST: Final = 1_000_000  # characters of the events that a client has not read
+
+
+class Reader:
+    """The events that one client has not read. It belongs to one event loop; any thread may add events.
+
+    Attributes:
+        is_over: whether no more events are wanted.
+
+    """
+
+    def __init__(self, give_up: Callable[[], None]) -> None:
+        """Start without events. `give_up`: called when the client is too slow."""
+        self.is_over: bool = False
+        self._events: deque[ev.WatchEvent] = deque()
+        self._size = 0
+        self._give_up = give_up
+        self._soon = call_soon()
+        self._news = anyio.Event()
+
+    def put(self, event: ev.WatchEvent) -> None:
+        """Add an event."""
+        self._soon(partial(self._put, event))
+
+    def _put(self, event: ev.WatchEvent) -> None:
+        self._size += _size(event)
+        if self._size > MOST:
+            self._give_up()
+        self._events.append(event)
+        self._news.set()
+
+    def end(self) -> None:
+        """Want no more events. Those that came before are read."""
+        self.is_over = True
+        self._news.set()
+
+    async def read(self, seconds: float) -> ev.WatchEvent | None:
+        """Return the next event; None if there is none in this time, or none any more."""
+        with anyio.move_on_after(seconds):
+            while not self._events and not self.is_over:
+                self._news = anyio.Event()
+                await self._news.wait()
+        if not self._events:
+            return None
+        event = self._events.popleft()
+        self._size -= _size(event)
+        return event
+
+
+def _size(event: ev.WatchEvent) -> int:
+    return 100 + sum(len(getattr(event, name, "")) for name in ("text", "thinking", "partial_json", "plain_text"))
+
+
+class Live:
+    """An observer of loops that hands their events to readers.
+
+    It keeps the events of the request that is under way, because nothing of its reply is stored yet: a client that
+    comes now gets them, too.
+    """
+
+    def __init__(self) -> None:
+        """Start without readers."""
+        self._lock = threading.Lock()
+        self._readers: dict[str, list[Reader]] = {}
+        self._recent: dict[str, list[ev.WatchEvent]] = {}
+
+    def for_loop(self, loop: ev.WatchedLoop) -> Callable[[ev.WatchEvent], None]:
+        """Return the observer of one loop."""
+        return partial(self._tell, loop.loop_id)
+
+    def _tell(self, loop_id: str, event: ev.WatchEvent) -> None:
+        with self._lock:
+            if isinstance(event, ev.RequestStarted) and not event.path:
+                self._recent[loop_id] = []
+            elif isinstance(event, (ev.RequestAnswered, ev.ModelRequestFailed, ev.LoopFinished)) and not event.path:
+                self._recent.pop(loop_id, None)
+            self._recent.get(loop_id, []).append(event)
+            for reader in self._readers.get(loop_id, ()):
+                reader.put(event)
+
+    def join(self, loop_id: str, reader: Reader) -> None:
+        """Hand events to a reader from now on, those of the request under way first."""
+        with self._lock:
+            for event in self._recent.get(loop_id, ()):
+                reader.put(event)
+            self._readers.setdefault(loop_id, []).append(reader)
+
+    def leave(self, loop_id: str, reader: Reader) -> None:
+        """Hand it no more events."""
+        with self._lock:
+            self._readers[loop_id].remove(reader)
+            if not self._readers[loop_id]:
+                del self._readers[loop_id]

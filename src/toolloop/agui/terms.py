@@ -1,0 +1,76 @@
+"""What clients may bring to a conversation, and what they get of it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+from typing import Any, Final
+
+from ag_ui.core import Tool
+from attrs import frozen
+from starlette.exceptions import HTTPException
+
+SHOWS: Final = ("text", "reasoning", "calls", "results", "usage")
+MOST_TOOLS: Final = 64
+MOST_BYTES: Final = 64_000  # of the definitions of tools of a front end
+_WORDS = {"denied": "denied", "expired": "denied", "not_run": "denied"}  # of calls that did not run, by outcome
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+Event = dict[str, Any]  # an event or a message of AG-UI, as JSON
+
+
+@frozen
+class Terms:
+    """What clients may bring, and what they get.
+
+    Attributes:
+        parts: those of `SHOWS` that they get.
+        taken: the names of the tools of the server.
+        patterns: the names of tools that a front end may bring, with `*` and `?` as in a shell.
+        secret: the tools with secret parameters. Their inputs are not streamed.
+
+    """
+
+    parts: frozenset[str]
+    taken: frozenset[str]
+    patterns: tuple[str, ...]
+    secret: frozenset[str]
+
+    def is_front_end(self, tool: str) -> bool:
+        """Return whether a tool is one of the front end, which runs its calls and has their results."""
+        return tool not in self.taken and any(fnmatchcase(tool, pattern) for pattern in self.patterns)
+
+    def has_call(self, tool: str) -> bool:
+        """Return whether the calls of a tool are shown."""
+        return "calls" in self.parts or self.is_front_end(tool)
+
+    def result(self, tool: str, text: str, outcome: str, *, is_error: bool) -> str:
+        """Return what a client gets of a result: the text, or a word for how the call ended."""
+        is_shown = "results" in self.parts or self.is_front_end(tool)
+        return text if is_shown else _WORDS.get(outcome, "failed" if is_error else "done")
+
+    def have_room(self, tools: Iterable[Event]) -> bool:
+        """Return whether the tools of front ends among these are not too many, and not too large."""
+        theirs = [each for each in tools if self.is_front_end(each.get("name", ""))]
+        return len(theirs) <= MOST_TOOLS and len(json.dumps(theirs)) <= MOST_BYTES
+
+    def definitions(self, tools: Iterable[Tool]) -> tuple[dict[str, Event], list[Event]]:
+        """Return the definitions of the tools that a client brings, by name, and why others are not taken.
+
+        Raises:
+            HTTPException: the tools that could be taken are too many or too large (422).
+
+        """
+        found, refused = dict[str, Event](), list[Event]()
+        for each in tools:
+            schema = each.parameters or {"type": "object", "properties": {}}
+            is_valid = isinstance(schema, dict) and schema.get("type") == "object" and _NAME.fullmatch(each.name)
+            if is_valid and self.is_front_end(each.name) and each.name not in found:
+                found[each.name] = {"name": each.name, "description": each.description, "input_schema": schema}
+            else:
+                why = "the server takes no such tool from a front end, or has one of this name"
+                refused.append({"what": "tool", "id": each.name, "why": why})
+        if not self.have_room(found.values()):
+            raise HTTPException(422, f"tools: expected at most {MOST_TOOLS} tools with {MOST_BYTES:,} bytes in all.")
+        return found, refused

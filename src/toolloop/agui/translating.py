@@ -1,0 +1,128 @@
+"""Translate watch events of a loop to events of AG-UI, and note which messages the client has by then."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import toolloop.events as ev
+from toolloop.agui.conversation import result_id, thought_id
+from toolloop.agui.terms import Event, Terms
+
+
+class Translator:
+    """Translates the events of one loop for one client.
+
+    Attributes:
+        has: the ids of the messages that the client has, in its order.
+        usage: the usage of each request that was answered meanwhile, as AG-UI counts it.
+
+    """
+
+    def __init__(self, messages: Sequence[Event], terms: Terms, tools: frozenset[str]) -> None:
+        """Begin after a conversation that the client has.
+
+        Args:
+            messages: the conversation.
+            terms: what clients get.
+            tools: the tools whose calls are streamed as they come. Others come whole.
+
+        """
+        self.has: list[str] = [each["id"] for each in messages]
+        self.usage: list[Event] = []
+        self._terms, self._streamed = terms, tools - terms.secret
+        self._calls = {call["id"]: each["id"] for each in messages for call in each.get("toolCalls", ())}
+        self._results = {each["toolCallId"]: each["id"] for each in messages if "toolCallId" in each}
+        self._known = frozenset(self.has)
+        self._message: str | None = None  # the reply that comes now; None if the client has it already
+        self._open = ("", "")  # the kind and the id of what was begun and not ended
+
+    def translate(self, event: ev.WatchEvent) -> Iterator[Event]:
+        """Yield the events of AG-UI for an event."""
+        if event.path:  # of a loop inside a call
+            return
+        match event:
+            case ev.RequestStarted(summary=False, message_id=name):
+                yield from self.close()
+                self._message = None if name in self._known else name
+            case ev.RequestAnswered() | ev.ModelRequestFailed() | ev.LoopFinished():
+                yield from self.close()
+                self.usage += [_count(event)] if isinstance(event, ev.RequestAnswered) else []
+            case ev.CallFinished():
+                yield from self._finished(event)
+            case _ if self._message is not None:
+                yield from self._replied(event, self._message)
+
+    def _replied(self, event: ev.WatchEvent, message: str) -> Iterator[Event]:
+        match event:
+            case ev.TextDelta(text=text) if "text" in self._terms.parts:
+                yield from self._begin("TEXT_MESSAGE", message)
+                yield {"type": "TEXT_MESSAGE_CONTENT", "messageId": message, "delta": text}
+            case ev.ThinkingDelta(thinking=text) if "reasoning" in self._terms.parts:
+                yield from self._begin("REASONING_MESSAGE", thought_id(message))
+                yield {"type": "REASONING_MESSAGE_CONTENT", "messageId": thought_id(message), "delta": text}
+            case ev.InputDelta(call_id=call, name=name) if name in self._streamed and self._terms.has_call(name):
+                yield from self._call(call, name, message)
+                yield {"type": "TOOL_CALL_ARGS", "toolCallId": call, "delta": event.partial_json}
+            case ev.CallProposed(call_id=call, name=name) if call not in self._calls and self._terms.has_call(name):
+                yield from self._call(call, name, message)
+                yield from self.close()
+
+    def close(self) -> Iterator[Event]:
+        """Yield the ends of what was begun and not ended."""
+        (kind, name), self._open = self._open, ("", "")
+        if kind:
+            yield {"type": f"{kind}_END", "toolCallId" if kind == "TOOL_CALL" else "messageId": name}
+        if kind == "REASONING_MESSAGE":
+            yield {"type": "REASONING_END", "messageId": name}
+
+    def _begin(self, kind: str, name: str) -> Iterator[Event]:
+        if self._open == (kind, name):
+            return
+        yield from self.close()
+        self._open = kind, name
+        self._add(name)
+        if kind == "REASONING_MESSAGE":
+            yield {"type": "REASONING_START", "messageId": name}
+        yield {
+            "type": f"{kind}_START",
+            "messageId": name,
+            "role": "assistant" if kind == "TEXT_MESSAGE" else "reasoning",
+        }
+
+    def _call(self, call_id: str, tool: str, message: str) -> Iterator[Event]:
+        if self._open == ("TOOL_CALL", call_id):
+            return
+        yield from self.close()
+        self._open = "TOOL_CALL", call_id
+        self._add(message)
+        self._calls[call_id] = message
+        yield {"type": "TOOL_CALL_START", "toolCallId": call_id, "toolCallName": tool, "parentMessageId": message}
+
+    def _finished(self, event: ev.CallFinished) -> Iterator[Event]:
+        """Yield the result of a call, unless the client has it, or lacks the call."""
+        call_id = event.call_id
+        if call_id not in self._calls or call_id in self._results:
+            return
+        yield from self.close()
+        name = self._results[call_id] = result_id(call_id)
+        at = self.has.index(self._calls[call_id]) + 1
+        while self.has[at : at + 1] and self.has[at] in self._results.values():
+            at += 1
+        self.has.insert(at, name)
+        text = self._terms.result(event.name, event.plain_text, event.outcome, is_error=event.is_error)
+        yield {"type": "TOOL_CALL_RESULT", "messageId": name, "toolCallId": call_id, "content": text}
+
+    def _add(self, name: str) -> None:
+        if name not in self.has:
+            self.has.append(name)
+
+
+def _count(event: ev.RequestAnswered) -> Event:
+    used = event.usage
+    counts = {
+        "inputTokens": used.total_input_tokens,
+        "outputTokens": used.output_tokens,
+        "totalTokens": used.total_tokens,
+    }
+    parts = {"cachedInputTokens": used.cache_read_input_tokens, "reasoningTokens": used.thinking_tokens}
+    return {"provider": "anthropic", **counts, **parts, "cacheWriteInputTokens": used.cache_creation_input_tokens}

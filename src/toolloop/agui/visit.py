@@ -1,0 +1,322 @@
+"""One run of one client: take over what it brings, follow the loop to its next pause, end with what is true then.
+
+Taken are messages of the user, answers to interrupts, and results of tools of the front end. Nothing else of an input
+counts, and nothing of it is an error: a note tells what was not applied, and why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+import anyio
+from ag_ui.core import PROTOCOL_VERSION, RunAgentInput, ToolMessage, UserMessage
+from attrs import define, field, frozen
+
+from toolloop._drivers.event_loops import in_thread, only_error
+from toolloop._interface.loop_view import PendingView
+from toolloop.agui.conversation import Conversation, block_of, is_known, snapshots, with_ids_of
+from toolloop.agui.doors import LOG
+from toolloop.agui.interrupts import list_kinds, make_interrupt, note_of, read_answer
+from toolloop.agui.live import Reader
+from toolloop.agui.terms import Event
+from toolloop.agui.threads import Threads
+from toolloop.agui.translating import Translator
+from toolloop.errors import CallerError, LoopNotFound, StoreError, ToolLoopError
+from toolloop.inbox import AsyncInbox, LoopChange, ShownLoop
+from toolloop.inbox.rights.rights import Rights
+from toolloop.inbox.shown.words import Need
+from toolloop.machine.values.calls import Answer, Decision
+from toolloop.machine.values.jsontext import JSON
+from toolloop.machine.values.names import Person
+from toolloop.tools.calls import ToolCall
+
+HEARTBEAT: Final = 15.0  # seconds
+_AT_REST = ("needs_decision", "needs_command", "failed", "ended")
+_FETCH = "a part was left out: only texts, images and PDF files with their data are taken, no addresses"
+_KEPT = "it is kept, and goes out with the results of the calls that wait"
+_REGENERATE = "nothing new came with a history that ends before that of the thread: fork it to go on from there"
+
+
+@frozen
+class Picture:
+    """A loop as it is stored now, for one client.
+
+    Attributes:
+        shown: the loop; None if it does not exist.
+        messages: the conversation, with the client's ids.
+        known: the ids of its messages, as the loop has them. `said`: of all that was ever said in it.
+        pending: the calls that wait, by digest.
+
+    """
+
+    shown: ShownLoop | None = None
+    messages: Sequence[Event] = ()
+    known: frozenset[str] = frozenset()
+    said: frozenset[str] = frozenset()
+    pending: Mapping[str, ToolCall] = field(factory=dict)
+
+
+@define
+class Visit:
+    """One run of one client.
+
+    Attributes:
+        threads: those of the application.
+        person: who runs it.
+        asked: the input.
+        tools: the tools of the front end that it may bring, by name.
+        notes: what was not applied, and why.
+        send: sends an event; None is a sign of life.
+        give_up: called when the client is too slow.
+
+    """
+
+    threads: Threads
+    person: Person
+    asked: RunAgentInput
+    tools: Mapping[str, Event]
+    notes: list[Event]
+    send: Callable[[Event | None], Awaitable[None]]
+    give_up: Callable[[], None]
+    inbox: AsyncInbox = field(init=False)
+    loop_id: str = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        """Find the loop of the thread."""
+        self.inbox = self.threads.inbox_of(self.person)
+        self.loop_id = self.threads.loop_of(self.person, self.asked.thread_id)
+
+    async def run(self) -> None:
+        """Run to the end. Exactly one event ends it."""
+        ids = {"threadId": self.asked.thread_id, "runId": self.asked.run_id}
+        await self.send({"type": "RUN_STARTED", **ids, "protocolVersion": PROTOCOL_VERSION})
+        reader = Reader(self.give_up)
+        self.threads.live.join(self.loop_id, reader)
+        try:
+            before = await self._look()
+            picture = await self._look() if await self._bring(before) else before
+            end = {**ids, **await self._end(*await self._follow(picture, reader))}
+        except LoopNotFound:
+            end = {"type": "RUN_ERROR", "message": "There is no such thread.", "code": "not_found"}
+        except StoreError:
+            LOG.exception("the store failed in a run", extra={"loop_id": self.loop_id})
+            end = {"type": "RUN_ERROR", "message": "The store failed. Nothing is lost: run again.", "code": "store"}
+        except ToolLoopError as error:
+            end = {"type": "RUN_ERROR", "message": str(error), "code": type(error).__name__}
+        finally:
+            self.threads.live.leave(self.loop_id, reader)
+        await self.send(end)
+
+    async def _look(self) -> Picture:
+        """Return the loop as it is stored now.
+
+        Raises:
+            LoopNotFound: it does not exist, and clients cannot create it.
+
+        """
+        try:
+            shown = await self.inbox.show(self.loop_id)
+        except LoopNotFound:
+            if self.threads.sees is not None:
+                raise
+            return Picture()
+        pending, open_, said = await self.threads.read(self.loop_id)
+        settled = {} if open_ is None else {each.id: each.result for each in open_.calls if each.result is not None}
+        trail = () if "results" in self.threads.terms.parts else await self.inbox.trail(self.loop_id)
+        outcomes = {each.path[0]: each.outcome for each in trail if len(each.path) == 1 and each.outcome is not None}
+        messages = Conversation(self.threads.terms, outcomes, settled).messages(shown)
+        known = frozenset(each["id"] for each in messages)
+        mine = with_ids_of(self.asked.messages, messages)
+        return Picture(shown, mine, known, said, {call.digest: call for call in pending})
+
+    # --- what the client brings --------------------------------------------------------------------------------------
+
+    async def _bring(self, before: Picture) -> bool:
+        """Say and decide what the client brings. Return whether it brings anything."""
+        says = list[UserMessage]()  # behind the last message that the loop has or had, too
+        for each in self.asked.messages:
+            is_old = is_known(each, before.known | before.said)
+            says = [] if is_old else [*says, each] if each.role == "user" and each.id else says
+        if before.shown is None and says:
+            await self.threads.create(self.person, self.asked.thread_id, self.tools)
+        elif says and self.tools:
+            self.notes += await self.threads.offer(self.person, self.loop_id, self.tools)
+        for each in says:
+            await self._say(each)
+        answers = self._answers(before.shown)
+        results = {} if before.shown is None else self._results(before.shown)
+        if before.shown is not None or says:
+            for name, path, decision in answers:
+                await self._decide("resume", {path: decision}, name)
+            if results:
+                await self._decide("result", results)
+        last = [each for each in self.asked.messages if is_known(each, before.known)][-1:]
+        if last and not (says or self.asked.resume) and not is_known(last[0], frozenset([before.messages[-1]["id"]])):
+            self._note("run", self.asked.run_id, _REGENERATE)
+        return bool(says or answers or results)
+
+    def _note(self, what: str, name: str, why: str) -> None:
+        self.notes.append({"what": what, "id": name, "why": why})
+
+    async def _say(self, message: UserMessage) -> None:
+        """Say what the user says. A message that was said before changes nothing."""
+        content: JSON = message.content
+        if not isinstance(content, str):
+            found = [block_of(part.model_dump(by_alias=True)) for part in content]
+            content = [block for block in found if block is not None]
+            if None in found:
+                self._note("message", message.id, _FETCH)
+        try:
+            await self.inbox.say(self.loop_id, [{"role": "user", "content": content}], key=message.id)
+        except CallerError as error:
+            self._note("message", message.id, str(error))
+
+    def _answers(self, shown: ShownLoop | None) -> list[tuple[str, str, Decision]]:
+        """Return the answers: the id of each interrupt, the path of its call, and the decision.
+
+        A client that only wants to speak must answer each interrupt: then `cancelled` decides nothing, also when the
+        same input comes again.
+        """
+        found = list[tuple[str, str, Decision]]()
+        waiting = {} if shown is None else {call["digest"]: call for call in shown["pending"]}
+        is_speaking = any(each.role == "user" for each in self.asked.messages[-1:])
+        for entry in self.asked.resume or ():
+            try:
+                path, decision = read_answer(entry, waiting)
+            except ValueError as error:
+                self._note("resume", entry.interrupt_id, str(error))
+            else:
+                if not (is_speaking and entry.status == "cancelled"):
+                    found.append((entry.interrupt_id, path, decision))
+        return found
+
+    def _results(self, shown: ShownLoop) -> dict[str, Decision]:
+        """Return the answers to calls of the front end's tools. No other call takes a result from a client."""
+        said = {each.tool_call_id: each for each in self.asked.messages if each.role == "tool"}
+        calls = [call for call in shown["pending"] if self._is_of_front_end(call) and call["id"] in said]
+        return {call["id"]: _answer(said[call["id"]], call["digest"]) for call in calls}
+
+    async def _decide(self, what: str, decisions: Mapping[str, Decision], name: str | None = None) -> None:
+        for path, outcome in (await self.inbox.decide(self.loop_id, decisions, each=True)).items():
+            if (note := note_of(name or path, outcome)) is not None:
+                self.notes.append({**note, "what": what})
+
+    # --- the way to the next pause -----------------------------------------------------------------------------------
+
+    async def _follow(self, picture: Picture, reader: Reader) -> tuple[list[str], list[Event]]:
+        """Send what happens until the loop rests. Return the ids of the client's messages then, and what it used."""
+        await self._send_snapshots(snapshots([each.id for each in self.asked.messages], picture.messages))
+        tools = frozenset(each["name"] for each in self.threads.tools.definitions()) | {*self.tools}
+        translator = Translator(picture.messages, self.threads.terms, tools)
+        try:
+            async with anyio.create_task_group() as group:
+                if picture.shown is not None:
+                    group.start_soon(self._until_rest, reader)
+                    await self._read(reader, translator)
+        except BaseExceptionGroup as errors:
+            raise only_error(errors, anyio.get_cancelled_exc_class()) from None
+        return translator.has, translator.usage
+
+    async def _read(self, reader: Reader, translator: Translator) -> None:
+        while (event := await reader.read(HEARTBEAT)) is not None or not reader.is_over:
+            if event is None:
+                await self.send(None)
+            else:
+                for each in translator.translate(event):
+                    await self.send(each)
+        for each in translator.close():
+            await self.send(each)
+
+    async def _until_rest(self, reader: Reader) -> None:
+        async for change in self.inbox.watch(self.loop_id):
+            if await self._is_at_rest(change):
+                break
+        reader.end()
+
+    async def _is_at_rest(self, change: LoopChange) -> bool:
+        """Return whether a loop rests. One that failed and is due again does not, if it is driven here."""
+        if change.driven or change.status not in _AT_REST:
+            return False
+        if change.status != "failed" or self.threads.driver.worker is None:
+            return True
+        row = await in_thread(partial(self.threads.store.head, self.loop_id))
+        return row.status == "failed" and row.head.retry_at is None
+
+    # --- the end -----------------------------------------------------------------------------------------------------
+
+    async def _send_snapshots(self, found: Sequence[Sequence[Event]]) -> None:
+        for messages in found:
+            await self.send({"type": "MESSAGES_SNAPSHOT", "messages": [*messages]})
+
+    async def _end(self, has: Sequence[str], usage: Sequence[Event]) -> Event:
+        """Send the conversation and what the person may decide, and return the event that ends the run."""
+        picture = await self._look()
+        shown = picture.shown
+        interrupts = [] if shown is None else await self._interrupts(shown, picture.pending)
+        kept = frozenset[str]() if shown is None else frozenset(each["id"] for each in shown["kept"])
+        for each in self.asked.messages:
+            if is_known(each, kept):
+                self._note("message", each.id, _KEPT)
+        await self._send_snapshots(snapshots(has, picture.messages) or [picture.messages])
+        if isinstance(theirs := self.asked.state or {}, dict):  # the state is the client's: only one key of it is ours
+            status = None if shown is None else shown["status"]
+            mine = {
+                "thread": self.asked.thread_id,
+                "status": status,
+                "interrupts": interrupts,
+                "notApplied": self.notes,
+            }
+            await self.send({"type": "STATE_SNAPSHOT", "snapshot": {**theirs, "toolloop": mine}})
+        if self.notes:
+            await self.send({"type": "CUSTOM", "name": "toolloop.not_applied", "value": self.notes})
+        counts = {"usage": usage} if usage and "usage" in self.threads.terms.parts else {}
+        if shown is not None and shown["status"] == "failed":
+            return {"type": "RUN_ERROR", "message": str(shown["error"]), "code": "failed", **counts}
+        return {"type": "RUN_FINISHED", **self._outcome(shown, interrupts), **counts}
+
+    def _outcome(self, shown: ShownLoop | None, interrupts: Sequence[Event]) -> Event:
+        if interrupts:
+            return {"outcome": {"type": "interrupt", "interrupts": interrupts}}
+        if shown is None or shown["pending"]:
+            pending = [] if shown is None else shown["pending"]
+            mine = [call["id"] for call in pending if self._is_of_front_end(call)]
+            return {"outcome": {"type": "success", **({"pendingToolCallIds": mine} if mine else {})}}
+        kind = "cancelled" if shown["termination"] == "stop_condition" else "success"
+        return {"outcome": {"type": kind}, "result": {"text": shown["text"], "termination": shown["termination"]}}
+
+    def _is_of_front_end(self, call: PendingView) -> bool:
+        return call["why"] == "external" and len(call["path"]) == 1 and self.threads.terms.is_front_end(call["name"])
+
+    async def _interrupts(self, shown: ShownLoop, pending: Mapping[str, ToolCall]) -> list[Event]:
+        """Return the questions for this person, and note those for others."""
+        found = list[Event]()
+        for call in shown["pending"]:
+            one = pending.get(call["digest"])
+            if one is None or self._is_of_front_end(call):
+                continue
+            path, need = "/".join(call["path"]), Need(one.demands, one.approvals, self.person)
+            if takes := await in_thread(partial(self._allowed, call, one, need)):
+                has_secrets = path in shown["shown"] and shown["shown"][path]["secret"]
+                schema = None if has_secrets else shown["schemas"].get(path, {"type": "object"})
+                found.append(make_interrupt(call, takes, schema, need.still_needed if need.is_special else ""))
+            else:
+                self._note("call", path, f"{' > '.join(call['names'])} waits for {need.still_needed}")
+        return found
+
+    def _allowed(self, call: PendingView, one: ToolCall, need: Need) -> frozenset[str]:
+        """Return the decisions that the person may make. It blocks, because it asks the application."""
+        rights = Rights.of(self.person, self.threads.may, None, may_wait=True)
+        row: Any = self.threads.store.head(self.loop_id)
+        left = set() if need.is_mine else {"approve", "rerun"}
+        asked: list[Any] = [each for each in list_kinds(call) if each not in left]
+        return frozenset(each for each in asked if rights.allow(each, row, one))
+
+
+def _answer(message: ToolMessage, digest: str) -> Answer:
+    content: Any = message.content
+    if not isinstance(content, str):
+        found = [block_of(part.model_dump(by_alias=True)) for part in content]
+        content = [block for block in found if block is not None]
+    return Answer(message.error or content or "done", is_error=message.error is not None, digest=digest)
