@@ -1,0 +1,220 @@
+"""Ask the person at the editor about calls that wait, and record each answer."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import aclosing, suppress
+from functools import partial
+from typing import Final
+
+from acp import RequestError
+from acp.core import Connection
+from attrs import define, field
+
+from toolloop._drivers.event_loops import in_thread
+from toolloop._handles.asynchronous import AsyncToolLoopHandle
+from toolloop.acp.loops import AcpLoops
+from toolloop.acp.screen import Screen
+from toolloop.errors import CallerError, LoopNotFound, StoreError
+from toolloop.inbox import AsyncInbox
+from toolloop.inbox.rights.rights import Rights
+from toolloop.inbox.shown.words import PAST, Need
+from toolloop.machine.values.calls import Approve, Decision, Deny, Grant, Rerun
+from toolloop.machine.values.demands import Demand
+from toolloop.machine.values.jsontext import JSON
+from toolloop.stores.optional import now_at
+from toolloop.tools.calls import ToolCall
+
+LOG = logging.getLogger("toolloop.acp")
+_RETRY = 1.0  # seconds until a store that failed is asked again
+_FIRST: Final = asyncio.FIRST_COMPLETED
+Option = tuple[str, str, Decision]  # what the person reads, the kind of the protocol, and what it means
+Card = asyncio.Task[Option | None]  # the answer to a question that the editor shows; None: it went away without one
+
+
+@define(eq=False)
+class Turn:
+    """A prompt that is under way, or what continues after a load.
+
+    Attributes:
+        cancelled: set once the editor cancelled it.
+        left: set once its questions are given up: it was cancelled, or another prompt came.
+        asked: the digests of the calls that the person was asked about in it. None is asked about twice.
+
+    """
+
+    cancelled: asyncio.Event = field(factory=asyncio.Event)
+    left: asyncio.Event = field(factory=asyncio.Event)
+    asked: set[str] = field(factory=set)
+
+
+@define(eq=False)
+class Questions:
+    """Asks about the calls of one session.
+
+    Attributes:
+        loops: the parts of the loop.
+        handle: the handle of the loop.
+        inbox: the inbox of the person.
+        screen: where the person reads what came of an answer.
+        editor: who is asked.
+
+    """
+
+    loops: AcpLoops
+    handle: AsyncToolLoopHandle
+    inbox: AsyncInbox
+    screen: Screen
+    editor: Connection
+    _late: set[asyncio.Task[None]] = field(init=False, factory=set)
+
+    async def ask(self, turn: Turn) -> None:
+        """Ask about all calls that the person may decide, and wait for the answers."""
+        while not turn.left.is_set():
+            new = [call for call in self.handle.pending if call.digest not in turn.asked]
+            turn.asked |= {call.digest for call in new}
+            if not (cards := {card: call for call in new if (card := await self._show(call))}):
+                break
+            await self._wait(cards, turn)
+
+    def describe_rest(self) -> str:
+        """Return what still waits, and where it can be decided."""
+        parts = [(call, self._need(call).still_needed) for call in self.handle.pending]
+        what = ", ".join(f"{call.name} ({'an answer' if call.why == 'external' else need})" for call, need in parts)
+        return (
+            f"Still waiting: {what}. Calls that you may decide are asked about again after your next message. The page "
+            f"and the command `toolloop review` show all of them, in the loop {self.handle.loop_id}."
+        )
+
+    def _need(self, call: ToolCall) -> Need:
+        return Need(call.demands or (Demand(),), call.counted_approvals, self.loops.person)
+
+    async def _show(self, call: ToolCall) -> Card | None:
+        rights = Rights.of(self.loops.person, self.loops.may, None, may_wait=True)
+        if not (options := await in_thread(partial(self._offer, call, rights))):
+            return None
+        fields = await self.screen.show_call(call.path, call.name)
+        if call.reason:
+            await self.screen.note(f"{call.name}: {call.reason}")
+        return asyncio.create_task(self._request(fields, options))
+
+    async def _request(self, fields: dict[str, JSON], options: dict[str, Option]) -> Option | None:
+        shown = [{"optionId": name, "name": label, "kind": kind} for name, (label, kind, _) in options.items()]
+        asked = {"sessionId": self.handle.loop_id, "toolCall": fields, "options": shown}
+        with suppress(RequestError, ConnectionError):
+            match await self.editor.send_request("session/request_permission", asked):
+                case {"outcome": {"outcome": "selected", "optionId": str(name)}}:
+                    return options.get(name)
+        return None
+
+    def _offer(self, call: ToolCall, rights: Rights) -> dict[str, Option]:
+        """Return the answers that the person may give; none if others must decide the call. It blocks."""
+        row, need, is_new = self.loops.store.head(self.handle.loop_id), self._need(call), call.why == "approval"
+        if call.why == "external" or not need.is_mine or not rights.allow("approve" if is_new else "rerun", row, call):
+            return {}
+        options: dict[str, Option] = {"once": ("Allow once", "allow_once", Approve())}
+        if not is_new:
+            options = {"again": ("Run it again: it may have run already", "allow_once", Rerun())}
+        elif not (need.needs_others or any(each.fresh for each in call.demands)) and rights.allow("grant", row, call):
+            exact = "Allow exactly this again, in this session"
+            options["exact"] = (exact, "allow_always", Approve(remember=Grant()))
+            wider = self.loops.always.get(call.name)
+            if wider is not None and self.loops.may is None:  # with rights, only what was approved may be granted
+                values = ", ".join(f"{key} = {value}" for key, value in (wider.match or {}).items())
+                label = f"Allow {call.name} with {values or 'any input'}, in this session"
+                options["wider"] = (label, "allow_always", Approve(remember=wider))
+        if rights.allow("deny", row, call):
+            options["reject"] = ("Reject", "reject_once", Deny("It was rejected in the editor."))
+        return options
+
+    async def _wait(self, cards: dict[Card, ToolCall], turn: Turn) -> None:
+        """Wait until each card is answered, its call is decided elsewhere, or the questions are given up."""
+        stop, news = asyncio.create_task(turn.left.wait()), asyncio.Event()
+        watch = asyncio.create_task(self._watch(news, turn))
+        try:
+            while cards and not turn.left.is_set():
+                changed = asyncio.create_task(news.wait())
+                await asyncio.wait({stop, changed, *cards}, timeout=await self._time_left(), return_when=_FIRST)
+                changed.cancel()
+                news.clear()
+                for card, call in [*cards.items()]:
+                    if await self._take(card, call):
+                        del cards[card]
+        finally:
+            stop.cancel()
+            watch.cancel()
+            await asyncio.gather(stop, watch, return_exceptions=True)
+            for card, call in cards.items():
+                self._leave(card, call)
+
+    async def _watch(self, news: asyncio.Event, turn: Turn) -> None:
+        """Tell of each change of the loop. A store that fails is asked again."""
+        while True:
+            try:
+                async with aclosing(self.inbox.watch(self.handle.loop_id)) as changes:
+                    async for _ in changes:
+                        news.set()
+            except LoopNotFound:
+                return turn.left.set()
+            except StoreError as error:
+                LOG.warning("could not watch a loop; will retry: %s", error, extra={"loop_id": self.handle.loop_id})
+                await asyncio.sleep(_RETRY)
+
+    async def _now(self) -> float:
+        """Return the time by the clock that judges deadlines."""
+        return await in_thread(partial(now_at, self.loops.store))
+
+    async def _time_left(self) -> float | None:
+        deadline = self.handle.next_deadline
+        return None if deadline is None else max(0.0, deadline.timestamp() - await self._now())
+
+    async def _take(self, card: Card, call: ToolCall) -> bool:
+        """Return whether a card is over: answered, or settled without its answer."""
+        if card.done():
+            if (option := card.result()) is not None:
+                await self._decide(call, option[2])
+            return True
+        self.handle.tick(await self._now())
+        await self.handle.flush()
+        if any(each.digest == call.digest for each in self.handle.pending):
+            return False
+        await self._tell(call)
+        self._leave(card, call)
+        return True
+
+    def _leave(self, card: Card, call: ToolCall) -> None:
+        """Let a card be whose answer does not count any more. The SDK cannot take it back."""
+
+        async def take_late() -> None:
+            if await card is not None:
+                await self._tell(call, "Your answer came later, and changes nothing.")
+
+        task = asyncio.create_task(take_late())
+        self._late.add(task)
+        task.add_done_callback(self._late.discard)
+
+    async def _decide(self, call: ToolCall, decision: Decision) -> None:
+        try:
+            [standing] = (await self.inbox.decide(self.handle.loop_id, {call: decision})).values()
+        except CallerError as refused:
+            return await self.screen.note(f"Your answer changes nothing: {refused}")
+        finally:
+            await self.handle.flush()
+        if not standing.is_yours:
+            await self._tell(call, "Your answer changes nothing.")
+        elif standing.kind == "deny":
+            await self.screen.finish("/".join(call.path), standing.reason or "", is_error=True)
+        return None
+
+    async def _tell(self, call: ToolCall, then: str = "") -> None:
+        """Say what was decided elsewhere."""
+        trail = await self.inbox.trail(self.handle.loop_id)
+        last = next((each for each in reversed(trail) if each.path == call.path), None)
+        what = f"{call.name} does not wait any more."
+        if last is not None and last.kind in PAST:
+            edited = " with another input" if last.kind == "approve" and last.content is not None else ""
+            what = f"{last.by or 'Somebody'} {PAST[last.kind]} {call.name}{edited}."
+        await self.screen.note(f"{what} {then}".strip())
+        if last is None or last.kind not in ("approve", "rerun"):
+            await self.screen.finish("/".join(call.path), what, is_error=last is None or last.kind != "answer")
