@@ -54,10 +54,6 @@ class DriverName:
         return f"{this_process()} {self._id}"
 
 
-def _show_nothing(**_: bool) -> Progress:
-    return Progress()
-
-
 class DriverLease:
     """The lease of one handle.
 
@@ -76,7 +72,7 @@ class DriverLease:
         name: DriverName | None = None,
         *,
         in_use: Callable[[], bool] = bool,
-        show: Callable[..., Progress] = _show_nothing,
+        show: Callable[..., Progress] = lambda **_: Progress(),
         on_change: Callable[[], object] = bool,
         live: float | None = None,
         take_over: bool = False,

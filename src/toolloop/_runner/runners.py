@@ -23,7 +23,8 @@ from toolloop._interface.results import ToolLoopResult, Yielded
 from toolloop._public import set_module
 from toolloop._requests.params import check_params
 from toolloop._runner.caller_history import CallerHistory, find_open_calls
-from toolloop._runner.steps import HeldEffects, RunnerSteps, runner_refusal
+from toolloop._runner.held_effects import HeldEffects
+from toolloop._runner.steps import RunnerSteps, runner_refusal
 from toolloop._runner.streams import AsyncReplyStream, ReplyStream, drive, drive_async
 from toolloop._usage import IterationUsage, Usage
 from toolloop.machine.record.effects import Judge, SendRequest

@@ -12,8 +12,6 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from attrs import define
-
 from toolloop._engine.questions import Questions
 from toolloop._handles.assembly import Assembly
 from toolloop._handles.handle import HandleBase
@@ -31,13 +29,13 @@ from toolloop._runner.caller_history import (
     make_taken,
     part_at_pause,
 )
+from toolloop._runner.held_effects import HeldEffects
 from toolloop.errors import IllegalCommand, UndecidedCalls, UnknownCall
 from toolloop.machine.queries import find_open_round
 from toolloop.machine.record import journal_events as ev
-from toolloop.machine.record.effects import Effect, EndTurn, Judge, SendRequest
-from toolloop.machine.record.loop import Failed, Finished, Judging, Loop, Ready, TooDeep, Waiting
+from toolloop.machine.record.effects import EndTurn, Judge, SendRequest
+from toolloop.machine.record.loop import Failed, Finished, Loop, Ready, TooDeep, Waiting
 from toolloop.machine.record.replies import ends_in_server_call
-from toolloop.machine.record.state import State
 from toolloop.machine.rules.history_edits import explain_no_rerun
 from toolloop.machine.rules.joining import join_rest, make_answer
 from toolloop.machine.rules.thinking import list_messages
@@ -45,43 +43,12 @@ from toolloop.machine.tree import step
 from toolloop.machine.tree_effects import outstanding
 from toolloop.machine.values.calls import Continue, InjectMessages, Status
 from toolloop.machine.values.jsontext import JSON, a_type, decode, encode
-from toolloop.machine.values.stop_reasons import ReplyAction
 
 _STEP = "the next step of the runner"
 _RETRY = "generate_tool_response(retry=...)"
 # The decisions that a waiting call accepts, by its reason to wait.
 _MAY = {"external": "Answer or Deny", "uncertain": "Rerun, Answer or Deny"}
 _MAY_ELSE = "Approve, Deny or Answer"
-
-
-@define
-class HeldEffects:
-    """The effects that wait for the caller of a runner.
-
-    Attributes:
-        asked: the loop at the time of the last request.
-        seen: the number of replies that the caller has seen.
-        stops_before: the effect at which the current step ends.
-
-    """
-
-    asked: Loop
-    seen: int = 0
-    stops_before: type[Effect] = Judge
-
-    def holds(self, state: State, effect: Effect) -> bool:
-        """Return whether an effect waits for the caller."""
-        loop = state.root
-        match effect:
-            case SendRequest(path=()):
-                self.asked = loop
-                return self.stops_before is SendRequest
-            case Judge(path=()):
-                runs = isinstance(loop.phase, Judging) and loop.phase.action is ReplyAction.RUN
-                return runs and loop.iterations > self.seen
-            case EndTurn(path=()):
-                return self.stops_before is EndTurn and loop.round is not None and loop.round.is_settled()
-        return False
 
 
 class RunnerSteps:
