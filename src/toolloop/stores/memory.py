@@ -9,13 +9,14 @@ from collections.abc import Collection, Mapping, Sequence
 from itertools import count, islice
 
 from attrs import define, evolve, field
+from typing_extensions import override
 
 from toolloop._forks import hold_at_fork
 from toolloop._public import set_module
 from toolloop.errors import StoreError
 from toolloop.stores import arguments, store_errors
 from toolloop.stores.digests import first_digest, next_digest
-from toolloop.stores.protocol import Entry, Head, Lease, Left, StoredJournal, StoredLoop
+from toolloop.stores.protocol import Entry, Head, Lease, Left, Store, StoredJournal, StoredLoop
 from toolloop.stores.revisions import Revision
 from toolloop.stores.rows import added, is_current
 
@@ -68,11 +69,8 @@ class _Loop:
 
 
 @set_module("toolloop")
-class MemoryStore:
-    """A store in the memory of this process. Other processes cannot use it; a forked child gets a copy.
-
-    It has the methods of `Store`.
-    """
+class MemoryStore(Store):
+    """A store in the memory of this process. Other processes cannot use it; a forked child gets a copy."""
 
     takes_alternatives: bool = True
 
@@ -83,10 +81,10 @@ class MemoryStore:
         self._tokens = count(1)
         self._secret = secrets.token_urlsafe()
 
+    @override
     def create(
         self, loop_id: str, entries: Sequence[Entry], *, head: Head, metadata: Mapping[str, str] | None = None
     ) -> int:
-        """See `Store.create`."""
         kept = dict(metadata or {})
         with _LOCK, _transaction():
             if loop_id in self._loops:
@@ -96,7 +94,8 @@ class MemoryStore:
             self._loops[loop_id] = loop
             return rev
 
-    def append(  # noqa: PLR0913 - what an append is guarded by
+    @override
+    def append(
         self,
         loop_id: str,
         entries: Sequence[Entry],
@@ -107,7 +106,6 @@ class MemoryStore:
         first_id: str | None = None,
         instead_of: Head | None = None,
     ) -> int:
-        """See `Store.append`."""
         with _LOCK, _transaction():
             loop = self._find(loop_id, first_id)
             row, known = loop.row(loop_id), loop.entries
@@ -119,8 +117,8 @@ class MemoryStore:
                 loop.head = head.behind(loop.head)
             return loop.add(new)
 
+    @override
     def load(self, loop_id: str, *, after: int = 0, first_id: str | None = None) -> StoredJournal:
-        """See `Store.load`."""
         with _LOCK, _transaction():
             loop = self._find(loop_id, first_id)
             entries, rev = tuple(loop.entries.values()), loop.rev
@@ -129,11 +127,12 @@ class MemoryStore:
                 raise store_errors.set_back(loop_id, after, rev)
             return StoredJournal(rev, tuple(entry for entry, _ in entries[after:]))
 
+    @override
     def head(self, loop_id: str) -> StoredLoop:
-        """See `Store.head`."""
         with _LOCK, _transaction():
             return self._find(loop_id).row(loop_id)
 
+    @override
     def list(
         self,
         status: str | Collection[str] | None = None,
@@ -142,7 +141,6 @@ class MemoryStore:
         limit: int = 100,
         before: str | None = None,
     ) -> builtins.list[StoredLoop]:
-        """See `Store.list`."""
         statuses, end = arguments.check_page(status, limit, before)
         wanted = [each.items() for each in arguments.check_alternatives(metadata)]
         with _LOCK, _transaction():
@@ -155,16 +153,16 @@ class MemoryStore:
             )
             return builtins.list(islice(found, limit))
 
+    @override
     def delete(self, loop_id: str) -> None:
-        """See `Store.delete`."""
         with _LOCK, _transaction():
             self._find(loop_id)
             del self._loops[loop_id]
 
+    @override
     def acquire(
         self, loop_id: str, owner: str, *, until: float, instead_of: int | None = None, first_id: str | None = None
     ) -> Lease:
-        """See `Store.acquire`."""
         lease = Lease(loop_id, owner, 0, until)
         with _LOCK, _transaction():
             loop = self._find(loop_id, first_id)
@@ -173,8 +171,8 @@ class MemoryStore:
             loop.lease, loop.left = evolve(lease, token=next(self._tokens)), None
             return evolve(loop.lease, rev=loop.rev)
 
+    @override
     def renew(self, lease: Lease, *, until: float) -> Lease:
-        """See `Store.renew`."""
         with _LOCK, _transaction():
             loop = self._find(lease.loop_id)
             if loop.lease is None or not is_current(lease, loop.row(lease.loop_id)):
@@ -182,8 +180,8 @@ class MemoryStore:
             loop.lease = evolve(loop.lease, until=until)
             return loop.lease
 
+    @override
     def release(self, lease: Lease) -> None:
-        """See `Store.release`."""
         with _LOCK, _transaction():
             loop = self._loops.get(lease.loop_id)
             if loop is not None and is_current(lease, loop.row(lease.loop_id)):
@@ -223,8 +221,8 @@ class MemoryStore:
                 left = found.left[1]
             found.left = (loop.rev, left)
 
+    @override
     def secret(self) -> str:
-        """See `Store.secret`."""
         return self._secret
 
     def _find(self, loop_id: str, first_id: str | None = None) -> _Loop:

@@ -65,7 +65,7 @@ def members(value: type) -> Iterator[tuple[str, str]]:
             function = getattr(member, "__func__", member)
             is_member = isinstance(member, (property, cached_property)) or inspect.isfunction(function)
             if is_member and not name.startswith("_"):
-                yield name, function.__doc__ or ""
+                yield name, inspect.getdoc(getattr(value, name)) or ""
 
 
 def test_everything_public_says_what_it_does() -> None:

@@ -12,6 +12,7 @@ from math import inf
 from typing import Any, Self
 
 from attrs import evolve
+from typing_extensions import override
 
 from toolloop._public import set_module
 from toolloop.stores import arguments, store_errors
@@ -38,7 +39,7 @@ from toolloop.stores.postgres.journals import (
     read_entries,
 )
 from toolloop.stores.postgres.schema import is_current, set_up
-from toolloop.stores.protocol import Entry, Head, Lease, Left, StoredJournal, StoredLoop
+from toolloop.stores.protocol import Entry, Head, Lease, Left, Store, StoredJournal, StoredLoop
 from toolloop.stores.revisions import Revision
 from toolloop.stores.rows import added, head_columns
 
@@ -47,7 +48,7 @@ _COMPARED = {"notified": "notified::jsonb"}  # so that the order of its keys mak
 
 
 @set_module("toolloop.stores")
-class PostgresStore:
+class PostgresStore(Store):
     """A store in a PostgreSQL database.
 
     It has the methods of `Store`. Time is that of the database (`now`), and the store reports changes (`watch`). It
@@ -143,10 +144,10 @@ class PostgresStore:
         """
         return self._db.watch(on_change)
 
+    @override
     def create(
         self, loop_id: str, entries: Sequence[Entry], *, head: Head, metadata: Mapping[str, str] | None = None
     ) -> int:
-        """See `Store.create`."""
         kept = json.dumps(dict(metadata or {}))
         start = Revision(0, first_digest(loop_id).hex())
         arrays, rev = arrays_of(loop_id, start, entries)
@@ -164,7 +165,8 @@ class PostgresStore:
 
         return self._db.run(act)
 
-    def append(  # noqa: PLR0913 - what an append is guarded by
+    @override
+    def append(
         self,
         loop_id: str,
         entries: Sequence[Entry],
@@ -175,7 +177,6 @@ class PostgresStore:
         first_id: str | None = None,
         instead_of: Head | None = None,
     ) -> int:
-        """See `Store.append`."""
         guards: dict[str, Any] = {"loop_id = %s": loop_id, **only_first(first_id)}
         if lease is not None:
             guards |= {"lease_token = %s": lease.token, "lease_owner = %s": lease.owner}
@@ -202,14 +203,15 @@ class PostgresStore:
 
         return self._db.run(act, again=True)
 
+    @override
     def load(self, loop_id: str, *, after: int = 0, first_id: str | None = None) -> StoredJournal:
-        """See `Store.load`."""
         return self._db.run(lambda db: read_entries(db, loop_id, after, first_id), again=True)
 
+    @override
     def head(self, loop_id: str) -> StoredLoop:
-        """See `Store.head`."""
         return self._db.run(lambda db: find_loop(db, loop_id)[0], again=True)
 
+    @override
     def list(
         self,
         status: str | Collection[str] | None = None,
@@ -218,7 +220,6 @@ class PostgresStore:
         limit: int = 100,
         before: str | None = None,
     ) -> builtins.list[StoredLoop]:
-        """See `Store.list`."""
         page, wanted = arguments.check_page(status, limit, before), arguments.check_alternatives(metadata)
         return self._db.run(lambda db: lists.list_loops(db, page, wanted, limit), again=True)
 
@@ -277,8 +278,8 @@ class PostgresStore:
         marks = [int(loop.cursor) for loop in loops], [int(loop.rev) for loop in loops], times
         self._db.run(lambda db: db.execute(query.encode(), marks), again=True)
 
+    @override
     def delete(self, loop_id: str) -> None:
-        """See `Store.delete`."""
         query = f"changed AS (DELETE FROM toolloop.loops WHERE loop_id = %s AND {IS_OWN} RETURNING number, {NOTIFY})"  # noqa: S608 - likewise
 
         def act(db: Connection) -> None:
@@ -287,10 +288,10 @@ class PostgresStore:
 
         self._db.run(act)
 
+    @override
     def acquire(
         self, loop_id: str, owner: str, *, until: float, instead_of: int | None = None, first_id: str | None = None
     ) -> Lease:
-        """See `Store.acquire`."""
         wanted = Lease(loop_id, owner, 0, until)
         guards = {"loop_id = %s": loop_id, **only_first(first_id)}
         query = f"""changed AS (
@@ -312,8 +313,8 @@ class PostgresStore:
 
         return self._db.run(act)
 
+    @override
     def renew(self, lease: Lease, *, until: float) -> Lease:
-        """See `Store.renew`."""
         query = f"UPDATE toolloop.loops SET lease_until = %s WHERE {_IS_LEASE} RETURNING lease_owner, {CLOCK}"  # noqa: S608 - likewise
 
         def act(db: Connection) -> Lease:
@@ -324,8 +325,8 @@ class PostgresStore:
 
         return self._db.run(act, again=True)
 
+    @override
     def release(self, lease: Lease) -> None:
-        """See `Store.release`."""
         query = f"""WITH free AS (
             UPDATE toolloop.loops SET lease_owner = NULL, lease_token = NULL, lease_until = NULL, progress = NULL
             WHERE {_IS_LEASE} RETURNING 1
@@ -355,8 +356,8 @@ class PostgresStore:
         """Return the checkpoint of a loop with a meaning, or None."""
         return self._db.run(lambda db: checkpoints.find_checkpoint(db, loop_id, meaning), again=True)
 
+    @override
     def secret(self) -> str:
-        """See `Store.secret`."""
         made, query = secrets.token_urlsafe(), "SELECT text FROM toolloop.secrets"
         insert = f"""changed AS (
             INSERT INTO toolloop.secrets (text) SELECT %s WHERE {IS_OWN} ON CONFLICT DO NOTHING RETURNING text

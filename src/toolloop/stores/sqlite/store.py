@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any, Self
 
 from attrs import evolve
+from typing_extensions import override
 
 from toolloop._public import set_module
 from toolloop.stores import arguments, store_errors
 from toolloop.stores.digests import chain, first_digest, next_digest
 from toolloop.stores.optional import LEASE_SECONDS, check_lease_seconds
-from toolloop.stores.protocol import Entry, Head, Lease, Left, StoredJournal, StoredLoop
+from toolloop.stores.protocol import Entry, Head, Lease, Left, Store, StoredJournal, StoredLoop
 from toolloop.stores.revisions import Revision
 from toolloop.stores.rows import COLUMNS, added, head_columns, is_current, stored_loop
 from toolloop.stores.sqlite import checkpoints, lists
@@ -30,7 +31,7 @@ _ROW = f"{COLUMNS}, digest"  # of `stored_loop`
 
 
 @set_module("toolloop")
-class SqliteStore:
+class SqliteStore(Store):
     """A store in an SQLite file.
 
     It has the methods of `Store`. The first use creates the file, with access for its owner only. To inspect it in the
@@ -87,10 +88,10 @@ class SqliteStore:
         """
         return self._file.watch(on_change)
 
+    @override
     def create(
         self, loop_id: str, entries: Sequence[Entry], *, head: Head, metadata: Mapping[str, str] | None = None
     ) -> int:
-        """See `Store.create`."""
         kept = json.dumps(dict(metadata or {}))
 
         def act(db: sqlite3.Connection) -> int:
@@ -106,7 +107,8 @@ class SqliteStore:
 
         return self._file.write(act)
 
-    def append(  # noqa: PLR0913 - what an append is guarded by
+    @override
+    def append(
         self,
         loop_id: str,
         entries: Sequence[Entry],
@@ -117,7 +119,6 @@ class SqliteStore:
         first_id: str | None = None,
         instead_of: Head | None = None,
     ) -> int:
-        """See `Store.append`."""
 
         def act(db: sqlite3.Connection) -> int:
             number, digest, loop = _find(db, loop_id, first_id, calls=instead_of is not None)
@@ -139,8 +140,8 @@ class SqliteStore:
 
         return self._file.write(act, tells=lease is None)  # of the steps of a driver, when it returns the lease
 
+    @override
     def load(self, loop_id: str, *, after: int = 0, first_id: str | None = None) -> StoredJournal:
-        """See `Store.load`."""
 
         def act(db: sqlite3.Connection) -> StoredJournal:
             number, digest, loop = _find(db, loop_id, first_id)
@@ -165,10 +166,11 @@ class SqliteStore:
 
         return self._file.read(act)
 
+    @override
     def head(self, loop_id: str) -> StoredLoop:
-        """See `Store.head`."""
         return self._file.read(lambda db: _find(db, loop_id))[-1]
 
+    @override
     def list(
         self,
         status: str | Collection[str] | None = None,
@@ -177,7 +179,6 @@ class SqliteStore:
         limit: int = 100,
         before: str | None = None,
     ) -> builtins.list[StoredLoop]:
-        """See `Store.list`."""
         page, wanted = arguments.check_page(status, limit, before), arguments.check_alternatives(metadata)
         return self._file.read(lambda db: lists.list_loops(db, page, wanted, limit))
 
@@ -261,10 +262,10 @@ class SqliteStore:
         """
         return self._file.vacuum()
 
+    @override
     def acquire(
         self, loop_id: str, owner: str, *, until: float, instead_of: int | None = None, first_id: str | None = None
     ) -> Lease:
-        """See `Store.acquire`."""
         wanted = Lease(loop_id, owner, 0, until)
 
         def act(db: sqlite3.Connection) -> Lease:
@@ -280,8 +281,8 @@ class SqliteStore:
 
         return self._file.write(act, tells=False)
 
+    @override
     def renew(self, lease: Lease, *, until: float) -> Lease:
-        """See `Store.renew`."""
 
         def act(db: sqlite3.Connection) -> Lease:
             number, _, loop = _find(db, lease.loop_id)
@@ -293,8 +294,8 @@ class SqliteStore:
 
         return self._file.write(act, tells=False)
 
+    @override
     def release(self, lease: Lease) -> None:
-        """See `Store.release`."""
 
         def act(db: sqlite3.Connection) -> None:
             found = _look(db, lease.loop_id)
@@ -323,8 +324,8 @@ class SqliteStore:
         """Return the checkpoint of a loop with a meaning, or None."""
         return self._file.read(lambda db: checkpoints.find_checkpoint(db, loop_id, meaning))
 
+    @override
     def secret(self) -> str:
-        """See `Store.secret`."""
 
         def make(db: sqlite3.Connection) -> str:
             if (made := _secret(db)) is None:
