@@ -12,6 +12,7 @@ from tests.kit.machine.worlds import World, lives
 from toolloop import Budget, LoopConfig, MemoryStore, ToolLoopHandle, tool
 from toolloop._usage import Usage
 from toolloop.errors import IllegalCommand
+from toolloop.machine.message_ids import list_with_ids
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.call_changes import call_changes
 from toolloop.machine.record.loop import Finished
@@ -40,9 +41,18 @@ def test_each_point_of_a_journal_is_found_or_refused(world: World) -> None:
         with suppress(IllegalCommand):
             found = rewind(steps(world), at).root
             assert (found.iterations, found.total_usage) == (at, Usage())
+
+
+@examples(60)
+@given(lives)
+def test_the_id_of_the_message_before_which_a_loop_is_copied_is_gone(world: World) -> None:
+    """Each id of the copy names the message that it names in the original."""
+    seen = {pair for state in world.states for pair in list_with_ids(state.root)}
     for name in dict.fromkeys(name for state in world.states for name in state.root.ids):
         with suppress(IllegalCommand):
-            assert rewind(steps(world), name).root.total_usage == Usage()
+            found = rewind(steps(world), name).root
+            there = set(list_with_ids(found))
+            assert (name in dict(there), there - seen, found.total_usage) == (False, set(), Usage())
 
 
 @examples(60)

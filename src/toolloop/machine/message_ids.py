@@ -30,7 +30,7 @@ def next_reply_id(loop: Loop) -> str:
 
 def list_with_ids(loop: Loop) -> list[tuple[str, str]]:
     """Return the messages of a loop as they are shown, each with its id before it."""
-    shown = _name_rest(loop)
+    shown = name_shown(loop)
     return list(zip(shown.ids, list_messages(shown), strict=True))
 
 
@@ -52,11 +52,11 @@ def name_messages(before: State, after: State, event: ev.Event) -> State:
             or was.unjoined is not loop.unjoined
             or (was.phase is not loop.phase and was.open_messages != loop.open_messages)
         ):
-            named[path] = _name_new(_name_rest(was), loop, event)
+            named[path] = _name_new(name_shown(was), loop, event)
     return State({**after.loops, **named}) if named else after
 
 
-def _name_rest(loop: Loop) -> Loop:
+def name_shown(loop: Loop) -> Loop:
     """Return the loop as it is shown: with ids also for what a limit left open."""
     named = name_all(loop)
     shown = join_rest(loop) if isinstance(loop.phase, Finished) else loop

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import accumulate
 
 from attrs import evolve
 
 from toolloop._usage import Usage
 from toolloop.errors import IllegalCommand
+from toolloop.machine.message_ids import name_messages, name_shown
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.loop import Failed, Finished, Kept, Loop, Requesting, round_of
 from toolloop.machine.record.state import State
-from toolloop.machine.rules.joining import is_prompt
+from toolloop.machine.rules.joining import is_prompt, is_system
 from toolloop.machine.tree import begin, step
 from toolloop.machine.values.chain import Chain
 from toolloop.machine.values.jsontext import decode
@@ -84,34 +84,42 @@ def _without(before: State | None, event: ev.Event, after: State, place: int) ->
     if before is None:
         raise _refused("the message came with a fork or a snapshot. Fork the loop that `forked_from` names")
     if isinstance(event, ev.HistoryEdited | ev.HistoryTaken):
-        return before
-    root, words = _cut(before.root, event, len(later))
+        shown = name_shown(before.root)
+        if (name := after.root.ids[place]) not in shown.ids:
+            return before
+        # A limit had left it queued, and the edited history begins with it joined.
+        later = [text for text in shown.messages[list(shown.ids).index(name) :] if _is_of_user(text)]
+    root, words = _cut(before.root, after.root, event, len(later))
     shorter = State({**before.loops, (): root})
-    if not isinstance(event, _Words):
-        return step(shorter, event)
-    return step(shorter, evolve(event, messages=words)) if words else shorter
+    if isinstance(event, ev.HistoryEdited | ev.HistoryTaken | _Words) and not words:
+        return shorter
+    event = evolve(event, messages=words) if isinstance(event, _Words) else event
+    # Messages that are left have their ids, and the number of one that is cut off is not given again.
+    return name_messages(after, step(shorter, event), ev.Ticked())
 
 
-def _cut(loop: Loop, event: ev.Event, count: int) -> tuple[Loop, tuple[str, ...]]:
-    """Return a loop, and the messages of an event, without the last messages of users that join with the event."""
+def _cut(loop: Loop, after: Loop, event: ev.Event, count: int) -> tuple[Loop, tuple[str, ...]]:
+    """Return a loop, and the messages of an event, without the last `count` messages of users that join with the event.
+
+    What was said after these is left out, too.
+    """
     words = event.messages if isinstance(event, _Words) else ()
-    begins_turn = isinstance(loop.phase, Finished | Failed) and isinstance(event, ev.FollowedUp | ev.Said)
     kept = [text for each in loop.kept for text in each.messages]
-    parts = [kept, words, loop.queued] if begins_turn else [loop.queued, kept, words]
-    texts = [text for part in parts for text in part]
-    places = [place for place, text in enumerate(texts) if _is_of_user(text)]
-    left = places[-count] if count <= len(places) else 0
-    ends = [min(len(part), max(0, left - start)) for part, start in zip(parts, _starts(parts), strict=True)]
-    cut = [tuple(part[:end]) for part, end in zip(parts, ends, strict=True)]
-    kept_now, words, queued = cut if begins_turn else (cut[1], cut[2], cut[0])
-    still = tuple(_cut_kept(loop.kept, len(kept_now)))
+    queued, last = list(loop.queued), list[str]()
+    if isinstance(loop.phase, Finished | Failed) and isinstance(event, ev.FollowedUp | ev.Said):
+        while queued and is_system(queued[-1]):
+            last.insert(0, queued.pop())  # it joins last, though it was there before
+    joined = queued if after.kept else [*queued, *kept, *words]
+    places = [place for place, text in enumerate(joined) if _is_of_user(text)]
+    if count > len(places):
+        raise _refused("the loop itself made the message. Give the id of a user message, or an iteration")
+    left = places[-count]
+    is_later = left >= len(queued)
+    still = tuple(_cut_kept(loop.kept, left - len(queued)))
     gone = {each.id for each in loop.kept} - {each.id for each in still}
     said = Chain([each for each in loop.said if each not in gone]) if gone else loop.said
-    return loop._replace(queued=queued, kept=still, said=said), words
-
-
-def _starts(parts: Iterable[Iterable[str]]) -> list[int]:
-    return list(accumulate((len([*part]) for part in parts), initial=0))[:-1]
+    cut = loop._replace(queued=(*queued[:left], *(last if is_later else ())), kept=still, said=said)
+    return cut, tuple(words[: max(0, left - len(queued) - len(kept))])
 
 
 def _cut_kept(kept: Iterable[Kept], count: int) -> Iterator[Kept]:
