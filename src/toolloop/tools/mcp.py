@@ -12,6 +12,7 @@ from __future__ import annotations
 import base64
 import math
 import re
+import threading
 from collections.abc import AsyncGenerator, Generator, Iterable, Mapping
 from concurrent.futures import CancelledError, Future, wait
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
@@ -182,14 +183,17 @@ class _Calls:
 
     def __init__(self, portal: BlockingPortal) -> None:
         self._portal = portal
+        self._lock = threading.Lock()  # so that a call is either started and seen by `close`, or not started
         self._running = set[Future[Any]]()
+        self._is_closed = False
 
     def run(self, call: Any, arguments: Mapping[str, JSON], context: ToolContext | None = None) -> Any:
         """Run a call in the event loop, and cancel it there if the context is cancelled."""
         future: Future[Any] | None = None
         try:
-            future = self._start(call, arguments, context)
-            self._running.add(future)
+            with self._lock:
+                future = self._start(call, arguments, context)
+                self._running.add(future)
             while not (future.done() or (context is not None and context.cancelled)):
                 wait([future], timeout=_POLL_SECONDS)
             if not future.done():
@@ -203,13 +207,14 @@ class _Calls:
                 self._running.discard(future)
 
     def _start(self, call: Any, arguments: Mapping[str, JSON], context: ToolContext | None) -> Future[Any]:
-        try:
-            return self._portal.start_task_soon(call, arguments, context)
-        except RuntimeError as error:
-            raise ToolError(_DID_NOT_RUN) from error  # the portal has stopped
+        if self._is_closed:
+            raise ToolError(_DID_NOT_RUN)
+        return self._portal.start_task_soon(call, arguments, context)
 
     def close(self) -> None:
-        """Cancel the running calls."""
+        """Cancel the running calls, and start no other."""
+        with self._lock:
+            self._is_closed = True
         for future in tuple(self._running):
             future.cancel()
 
