@@ -39,6 +39,7 @@ METHODS: dict[str, Callable[[Any], Any]] = {
     "history": lambda inbox: inbox.history("loop"),
     "link": lambda inbox: inbox.link("loop", "c1", person="bo"),
     "linked": lambda inbox: inbox.linked(LINK[0]),
+    "offers": lambda inbox: inbox.offers("loop"),
     "pending": lambda inbox: inbox.pending({"owner": "ana"}, limit=1, tool="pay", text="ana", sort="age"),
     "redeem": lambda inbox: inbox.redeem(LINK[0], Approve()),
     "retry": lambda inbox: inbox.retry("loop"),

@@ -36,6 +36,7 @@ TEXTS = (
     *("denied", "not_run", "cancelled", "uncertain", "unknown_tool", "tool_gone", "invalid_input", "timed_out"),
     *("left_behind", "failed", "edited", "expired", "loop_warning", "no_answer", "cut_short"),
 )
+WHERE = encode({"name": "get_location", "input_schema": {"type": "object"}})
 LOST = ToolFacts("lost", "once", "always", "d9", '{"type":"object"}')
 SEARCH = ToolFacts("search", "keyed", "never", "d4", inside=LoopFacts("p1", m.TOOLS, frozenset({"stop_when"}), (LOST,)))
 USED = {
@@ -148,6 +149,11 @@ RARE: dict[str, Story] = {
         ev.Judged(problems=("amount: must be greater than 0",), at=102.0),
         *(ev.Requested(at=103.0), m.replied("end_turn", m.text("so"), usage={"input_tokens": "many"})),
         ev.Judged(problems=("amount: must be greater than 0",), at=104.0),
+    ),
+    "rare-brought": (
+        opened(),
+        ev.Said("s1", (m.user("where am I?"),), "ana", "agui", (WHERE,), said_at=100.5),
+        *asked(m.call("a", "get_location")),
     ),
     "rare-given-up": (
         opened(),

@@ -46,6 +46,7 @@ from toolloop.machine.record.loop import Failed, Finished, Loop, Ready, Requesti
 from toolloop.machine.record.state import Path, State
 from toolloop.machine.refusals import name_injection
 from toolloop.machine.rules.joining import join_rest
+from toolloop.machine.rules.saying import list_new_tools
 from toolloop.machine.tree import step
 from toolloop.machine.values.calls import Call, Command, Continue, InjectMessages, Stop
 from toolloop.machine.values.jsontext import JSON, a_type, canonical, decode, encode, well_formed
@@ -223,17 +224,22 @@ class Commands:
         self._refuse_injected(loop, texts, asked)
         return event
 
-    def say(self, state: State, texts: tuple[str, ...], said_id: str, by: str | None = None) -> ev.Said | None:
-        """Say something in any state. Return None if it was said already.
+    def say(
+        self, state: State, texts: tuple[str, ...], said_id: str, by: str | None = None, tools: tuple[str, ...] = ()
+    ) -> ev.Said | None:
+        """Say something in any state, and bring tools. Return None if it was said already.
 
         Raises:
-            IllegalCommand: the loop is nested too deep to run.
+            IllegalCommand: the loop is nested too deep to run, or a paused reply needs the tools that it has.
             InvalidHistory: the API would refuse the messages at this point.
 
         """
         if said_id in state.root.said:
             return None
-        event = ev.Said(said_id, texts, by, **self._date(by))
+        new = list_new_tools(state.root.setup, tools)
+        event = ev.Said(said_id, texts, by, tools=new, **self._date(by))
+        if new:
+            refuse_lost_pause(step(state, event).root, asked="say()")
         if isinstance(state.root.phase, (Failed, Finished)):
             self._refuse_turn(state, event, texts, "say()")
         else:

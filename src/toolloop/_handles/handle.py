@@ -19,6 +19,7 @@ from toolloop._handles.opening import Here, Opening, new_loop, restored
 from toolloop._handles.reads import LoopReads
 from toolloop._interface.config import DEFAULT_CONFIG, LoopConfig
 from toolloop._interface.decisions import name_of, said_texts, said_turn, to_seconds
+from toolloop._interface.loop_params import read_brought_tools
 from toolloop._interface.shown import bind_to_digest
 from toolloop._interface.standing import Standing
 from toolloop._journal.records import said_id
@@ -212,7 +213,14 @@ class HandleBase(LoopReads[D], Generic[ProviderOrClient, D]):
         said = partial(self._parts.commands.follow_up, texts=texts, replace_last=replace_last, by=name_of(by))
         self._parts.issuer.say("follow_up()", said)
 
-    def say(self, messages: str | Sequence[JSON], by: str | Person | None = None, key: str | None = None) -> str:
+    def say(
+        self,
+        messages: str | Sequence[JSON],
+        by: str | Person | None = None,
+        key: str | None = None,
+        *,
+        tools: Sequence[JSON] = (),
+    ) -> str:
         """Say something to the model, in any state. Return the id of what was said.
 
         It begins the conversation, or a user turn after the end or after a failed request. In all other states it is
@@ -224,14 +232,18 @@ class HandleBase(LoopReads[D], Generic[ProviderOrClient, D]):
             by: who says it, for the record.
             key: makes a repetition harmless, such as a webhook that is sent twice. If something was said in this loop
                 with the same key, nothing changes, and the id is the same.
+            tools: definitions of tools that the front end of that person has: `name`, `input_schema`, and perhaps
+                `description`. The model may call them from the next request on, and such a call waits for an answer
+                (`ToolCall.brought`). A name that the loop has, or had, is left as it is.
 
         Raises:
-            IllegalCommand: the loop is nested too deep to run.
+            BadTool: `tools` has something else than such definitions.
+            IllegalCommand: the loop is nested too deep to run, or a paused reply needs the tools that it has.
             InvalidHistory: the API would refuse the messages at this point.
 
         """
-        texts, name = said_turn(messages, "say()"), said_id(key)
-        said = partial(self._parts.commands.say, texts=texts, said_id=name, by=name_of(by))
+        texts, name, brought = said_turn(messages, "say()"), said_id(key), read_brought_tools(tools)
+        said = partial(self._parts.commands.say, texts=texts, said_id=name, by=name_of(by), tools=brought)
         self._parts.issuer.say("say()", said, firm=False)
         return name
 

@@ -14,7 +14,7 @@ from toolloop._requests.cache_marks import marks_of_params
 from toolloop._requests.output import with_format
 from toolloop._requests.params import Secrets, check_params, split
 from toolloop.errors import BadTool
-from toolloop.machine.values.jsontext import JSON, a_type, encode
+from toolloop.machine.values.jsontext import JSON, a_type, encode, plain
 from toolloop.machine.values.setup import Setup
 from toolloop.tools import Tool, ToolRegistry
 from toolloop.tools.registry import Tools
@@ -95,6 +95,27 @@ def as_registry(tools: Tools) -> ToolRegistry:
     if isinstance(tools, Tool) or not isinstance(tools, Iterable):
         raise TypeError(f"tools: expected a list of tools or a ToolRegistry, got {a_type(tools)}")
     return tools if isinstance(tools, ToolRegistry) else ToolRegistry(tools)
+
+
+def read_brought_tools(tools: Sequence[JSON]) -> tuple[str, ...]:
+    """Return the definitions of tools that `say` brings, as JSON texts.
+
+    Raises:
+        BadTool: one has other fields than a name, a description and a schema of an object. Tools that the API runs
+            itself are parameters, not something that a front end has.
+        TypeError: it is not a list.
+
+    """
+    if isinstance(tools, str | Mapping) or not isinstance(tools, Sequence):
+        raise TypeError(f"say(): tools: expected a list of definitions of tools, got {a_type(tools)}")
+    found = [plain(tool, "say(): tools") for tool in tools]
+    for tool in found:
+        if not (_is_tool(tool) and tool.keys() <= _BROUGHT and tool["name"]):
+            raise BadTool(
+                f"say(): tools: expected objects with name, input_schema and perhaps description, got {_shorten(tool)}",
+                tool=str(tool.get("name", "")) if isinstance(tool, dict) else "",
+            )
+    return tuple(map(encode, found))
 
 
 def merge_params(stored: Mapping[str, JSON], registry: ToolRegistry) -> dict[str, JSON]:
@@ -202,6 +223,7 @@ def _shorten(value: JSON) -> str:
 
 
 _LONGEST = 80
+_BROUGHT = {"name", "description", "input_schema"}
 _CHOICES = frozenset({"auto", "any", "tool", "none"})
 _SHAPES: tuple[tuple[str, Callable[[JSON], bool], str], ...] = (
     ("model", lambda value: isinstance(value, str) and bool(value), "the name of a model"),

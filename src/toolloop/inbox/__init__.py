@@ -14,10 +14,11 @@ _ORIGIN = {
     "toolloop.inbox.export.writing": ("export_trail",),
     "toolloop.inbox.hiding": ("ShownInput",),
     "toolloop.inbox.inbox": ("Inbox",),
-    "toolloop.inbox.items": ("InboxCall", "LeftView", "ShownLoop", "TrailEntry"),
+    "toolloop.inbox.items": ("InboxCall", "LeftView", "ResultView", "ShownLoop", "TrailEntry"),
     "toolloop.inbox.listing": ("InboxCounts", "InboxPage"),
     "toolloop.inbox.page": ("inbox_app",),
     "toolloop.inbox.restoring": ("mark_restored",),
+    "toolloop.inbox.rights.offers": ("Offer",),
     "toolloop.inbox.rights.rights": ("Action", "May", "Seen", "Sees"),
     "toolloop.inbox.watching": ("LoopChange",),
 }

@@ -11,12 +11,14 @@ from toolloop.inbox.hiding import ShownInput
 from toolloop.inbox.inbox import Inbox
 from toolloop.inbox.items import InboxCall
 from toolloop.inbox.items import LeftView
+from toolloop.inbox.items import ResultView
 from toolloop.inbox.items import ShownLoop
 from toolloop.inbox.items import TrailEntry
 from toolloop.inbox.listing import InboxCounts
 from toolloop.inbox.listing import InboxPage
 from toolloop.inbox.page import inbox_app
 from toolloop.inbox.restoring import mark_restored
+from toolloop.inbox.rights.offers import Offer
 from toolloop.inbox.rights.rights import Action
 from toolloop.inbox.rights.rights import May
 from toolloop.inbox.rights.rights import Seen
@@ -33,6 +35,8 @@ __all__ = [
     "LeftView",
     "LoopChange",
     "May",
+    "Offer",
+    "ResultView",
     "Seen",
     "Sees",
     "ShownInput",

@@ -20,6 +20,7 @@ from toolloop.errors import CallerError
 from toolloop.inbox.inbox import CallKey, Inbox
 from toolloop.inbox.items import InboxCall, ShownLoop, TrailEntry
 from toolloop.inbox.listing import InboxCounts, InboxPage
+from toolloop.inbox.rights.offers import Offer
 from toolloop.inbox.rights.rights import May, Sees
 from toolloop.inbox.watching import AT_REST, LoopChange, Until, changes_of_async, check_until, wait_until_async
 from toolloop.machine.values.calls import Decision
@@ -83,6 +84,10 @@ class AsyncInbox:
         """See `Inbox.show`."""
         return await in_thread(partial(self._inbox.show, loop_id))
 
+    async def offers(self, loop_id: str) -> dict[str, Offer]:
+        """See `Inbox.offers`."""
+        return await in_thread(partial(self._inbox.offers, loop_id))
+
     async def wait(self, loop_id: str, until: Until = AT_REST, timeout: float | None = None) -> StoredLoop:  # noqa: ASYNC109 - as in `Inbox`
         """Wait until a loop has a status, and return its row. See `Inbox.wait`."""
         return await wait_until_async(self._store, loop_id, check_until(until, timeout), timeout)
@@ -119,10 +124,16 @@ class AsyncInbox:
         await in_thread(partial(self._inbox.stop, loop_id, reason, by))
 
     async def say(
-        self, loop_id: str, messages: str | Sequence[JSON], by: str | Person | None = None, key: str | None = None
+        self,
+        loop_id: str,
+        messages: str | Sequence[JSON],
+        by: str | Person | None = None,
+        key: str | None = None,
+        *,
+        tools: Sequence[JSON] = (),
     ) -> str:
         """See `Inbox.say`."""
-        return await in_thread(partial(self._inbox.say, loop_id, messages, by, key))
+        return await in_thread(partial(self._inbox.say, loop_id, messages, by, key, tools=tools))
 
     async def withdraw(self, loop_id: str, said: str, by: str | Person | None = None) -> None:
         """See `Inbox.withdraw`."""

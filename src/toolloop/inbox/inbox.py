@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeVar, cast, overload
 from toolloop._handles.forking import Fork
 from toolloop._interface.decisions import said_turn
 from toolloop._interface.grants import GivenGrant, list_standing_grants
+from toolloop._interface.loop_params import read_brought_tools
 from toolloop._interface.shown import Shown
 from toolloop._interface.standing import Standing
 from toolloop._journal.records import said_id
@@ -26,6 +27,7 @@ from toolloop.inbox.commander import Commander
 from toolloop.inbox.items import InboxCall, ShownLoop, TrailEntry
 from toolloop.inbox.linking import Links
 from toolloop.inbox.listing import CallFilter, InboxCounts, InboxPage
+from toolloop.inbox.rights.offers import Offer, list_offers
 from toolloop.inbox.rights.rights import May, Rights, Sees
 from toolloop.inbox.rights.seen_store import SeenStore
 from toolloop.inbox.showing import shown_loop
@@ -178,6 +180,19 @@ class Inbox:
         """
         return shown_loop(self._store, loop_id)
 
+    def offers(self, loop_id: str) -> dict[str, Offer]:
+        """Return what the person of this inbox may do with each call that waits, by its path joined with "/".
+
+        It asks `may` about each of them. What it does not offer is refused, and what it offers may be refused later,
+        because others decide, too. An inbox of no person offers all that a call accepts.
+
+        Raises:
+            LoopNotFound: the loop does not exist.
+
+        """
+        row = safely(loop_id, partial(self._store.head, loop_id))
+        return dict(list_offers(load_state(self._store, loop_id).state, row, self._commander.rights))
+
     def wait(self, loop_id: str, until: Until = AT_REST, timeout: float | None = None) -> StoredLoop:
         """Wait until a loop has a status, and return its row.
 
@@ -266,7 +281,13 @@ class Inbox:
         self._commander.stop(loop_id, reason, by)
 
     def say(
-        self, loop_id: str, messages: str | Sequence[JSON], by: str | Person | None = None, key: str | None = None
+        self,
+        loop_id: str,
+        messages: str | Sequence[JSON],
+        by: str | Person | None = None,
+        key: str | None = None,
+        *,
+        tools: Sequence[JSON] = (),
     ) -> str:
         """Say something to the model, in any state of the loop. Return the id of what was said.
 
@@ -280,16 +301,21 @@ class Inbox:
             by: who says it, for the record.
             key: makes a repetition harmless. If something was said in this loop with the same key, nothing changes,
                 and the id is the same.
+            tools: definitions of tools that the front end of that person has. As for `handle.say`.
 
         Raises:
             LoopNotFound: the loop does not exist.
+            BadTool: `tools` has something else than definitions.
             InvalidHistory: the API would refuse the messages there.
 
         """
-        texts, name = said_turn(messages, "say()"), said_id(key)
+        texts, name, brought = said_turn(messages, "say()"), said_id(key), read_brought_tools(tools)
         who, refuse = self._commander.who(by), partial(self._commander.check, "say", loop_id)
         self._commander.say(
-            loop_id, lambda state, commands: commands.say(state, texts, name, who), refuse=refuse, commands_too=True
+            loop_id,
+            lambda state, commands: commands.say(state, texts, name, who, brought),
+            refuse=refuse,
+            commands_too=True,
         )
         return name
 

@@ -44,6 +44,21 @@ def left_view(left: Left | None) -> LeftView | None:
 
 
 @set_module("toolloop.inbox")
+class ResultView(TypedDict):
+    """A result that is not in the conversation yet.
+
+    Attributes:
+        text: its text. `is_error`: whether it is an error.
+        outcome: how the call ended, such as `returned`, `failed` or `denied`; as in the trail.
+
+    """
+
+    text: str
+    is_error: bool
+    outcome: str
+
+
+@set_module("toolloop.inbox")
 class ShownLoop(TreeView):
     """A loop as JSON, for a page: a `LoopView` with additional fields from the store and the journal.
 
@@ -55,6 +70,9 @@ class ShownLoop(TreeView):
             only the API knows has none.
         shown: how inputs of waiting calls are shown, by the same paths; only of tools with `diff` or `secret`.
         left_to_others: why workers leave the loop to others; None if one drives it, or none has looked at it.
+        results: the results of calls that ended while others of their round wait or run, by their paths joined with
+            "/". They join the conversation with the rest.
+        brought: the definitions of tools that came with something that a person said.
 
     """
 
@@ -64,6 +82,8 @@ class ShownLoop(TreeView):
     schemas: dict[str, JSON]
     shown: dict[str, ShownInput]
     left_to_others: LeftView | None
+    results: dict[str, ResultView]
+    brought: list[JSON]
 
 
 @set_module("toolloop.inbox")

@@ -85,7 +85,7 @@ from toolloop.machine.rules.replying import (
     stop_loop,
     take_reply,
 )
-from toolloop.machine.rules.saying import keep, list_kept_texts, queue, withdraw
+from toolloop.machine.rules.saying import add_tools, keep, list_kept_texts, queue, withdraw
 from toolloop.machine.rules.thinking import has_same_prefix, mark_stale
 from toolloop.machine.rules.turns import ask_all_again, lose_runs, proceed, set_previews, spend
 from toolloop.machine.values.calls import Status
@@ -261,6 +261,8 @@ def follow_up(loop: Loop, event: ev.FollowedUp) -> Loop:
 def say(loop: Loop, event: ev.Said) -> Loop:
     """Keep what a person says until the API allows it. After an end or a failure, it begins a user turn."""
     loop = keep(loop, event)
+    if event.tools:
+        loop = _set_up(loop, add_tools(loop.setup, event.tools))
     if isinstance(loop.phase, (Finished, Failed)):
         return follow_up(loop, ev.FollowedUp(()))
     return proceed(loop) if isinstance(loop.phase, Ready) else loop
@@ -286,6 +288,8 @@ def change(loop: Loop, event: ev.Changed) -> Loop:
 
 
 def _set_up(loop: Loop, setup: Setup) -> Loop:
+    if setup.brought:  # a tool that is taken out of the parameters is forgotten, so that it may come back as another's
+        setup = evolve(setup, brought=setup.brought & setup.find_definitions().keys())
     is_same = has_same_prefix(loop.setup, setup, is_stale=bool(loop.stale_thinking))
     loop = loop._replace(setup=setup)
     return loop if is_same else mark_stale(loop)

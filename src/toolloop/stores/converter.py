@@ -36,13 +36,13 @@ from toolloop.terminations import Termination
 if TYPE_CHECKING:
     from cattrs import Converter
 
-# The fields that hold JSON texts. A field with several texts holds messages; `content` is the content of a result, or
-# an input.
+# The fields that hold JSON texts. A field with several texts holds messages, or definitions of tools; `content` is the
+# content of a result, or an input.
 _JSON_FIELDS: dict[type, tuple[str, ...]] = {
     ev.Opened: ("messages",),
     ev.Continued: ("messages",),
     ev.FollowedUp: ("messages",),
-    ev.Said: ("messages",),
+    ev.Said: ("messages", "tools"),
     ev.HistoryTaken: ("reply",),
     ev.Changed: ("params",),
     Splice: ("messages",),
@@ -335,7 +335,8 @@ def _checked(converter: Converter, kind: type[Any]) -> Hook:
             if isinstance(found, str):
                 is_sound = _is_sound(_decoded(found), name, kind)
             else:
-                is_sound = all(_is_message(_decoded(text)) for text in found or ())
+                fits = _is_definition if name == "tools" else _is_message
+                is_sound = all(fits(_decoded(text)) for text in found or ())
             if not is_sound:
                 raise _Unfit(f"{name!r} holds a text that is not the expected JSON")
         return made
@@ -369,6 +370,10 @@ def _is_reply(value: JSON) -> bool:
 
 def _is_message(value: JSON) -> bool:
     return isinstance(value, dict) and value.get("role") in _ROLES and _is_content(value.get("content"))
+
+
+def _is_definition(value: JSON) -> bool:
+    return isinstance(value, dict) and isinstance(value.get("name"), str)
 
 
 def _is_content(value: JSON) -> bool:

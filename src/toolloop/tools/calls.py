@@ -131,6 +131,11 @@ class ToolCall:
         return next((tool.get("input_schema") for tool in defined if tool.get("name") == self.name), None)
 
     @property
+    def brought(self) -> bool:
+        """Whether the tool came with something that a person said: that person's front end answers the call."""
+        return self.name in self._setup.brought
+
+    @property
     def status(self) -> str:
         """One of `proposed`, `waiting`, `decided`, `cleared`, `running`, `settled`."""
         return str(self._call.status)

@@ -34,6 +34,7 @@ from toolloop.machine.record.state import State
 from toolloop.machine.tree import begin, fork, step
 from toolloop.machine.tree_effects import outstanding
 from toolloop.machine.values.calls import Status, Wait, Why
+from toolloop.machine.values.jsontext import encode
 from toolloop.machine.values.setup import Limits
 from toolloop.terminations import LIMITS
 
@@ -139,11 +140,17 @@ class World(Drawing):
             ev.LinksRevoked: lambda: ev.LinksRevoked(self.rng.choice((None, "a")), by="ana"),
             ev.MetadataChanged: lambda: ev.MetadataChanged((("title", None, "Two"),), by="ana"),
             ev.FollowedUp: lambda: ev.FollowedUp(self.some_messages(), replace_last=self.edits() and self.chance(3)),
-            ev.Said: lambda: ev.Said(self.new("said"), self.some_messages(), by="ana"),
+            ev.Said: self._saying,
             ev.Withdrawn: self._withdrawn,
             ev.Woken: self._woken,
             ev.Restored: ev.Restored,
         }
+
+    def _saying(self) -> ev.Said:
+        name, messages = self.new("said"), self.some_messages()
+        brought = ("get_location", "pure", name) if self.count % 4 == 0 else ()
+        tools = tuple(encode({"name": each, "input_schema": {"type": "object"}}) for each in brought)
+        return ev.Said(name, messages, by="ana", tools=tools)
 
     def _withdrawn(self) -> ev.Withdrawn:
         kept = [each.id for each in self.state.root.kept]

@@ -323,6 +323,7 @@ class Said(Event):
     Attributes:
         id: its id in this loop, which is also the id of this event in a store.
         by, via: who and where.
+        tools: the definitions of tools that it brings, as JSON texts. A person's front end answers their calls.
 
     """
 
@@ -330,6 +331,7 @@ class Said(Event):
     messages: tuple[str, ...]
     by: str | None = None
     via: str | None = None
+    tools: tuple[str, ...] = ()
 
 
 @frozen

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from attrs import evolve
+
 from toolloop.errors import IllegalCommand
 from toolloop.machine.record.journal_events import Said, Withdrawn
 from toolloop.machine.record.loop import Kept, Loop
+from toolloop.machine.values.jsontext import decode, encode
+from toolloop.machine.values.setup import Setup
 
 
 def keep(loop: Loop, event: Said) -> Loop:
@@ -20,6 +24,21 @@ def keep(loop: Loop, event: Said) -> Loop:
         raise _refused(loop, "say()", f"something with the id {event.id!r} was said before")
     kept = Kept(event.id, event.messages, event.by, event.said_at)
     return loop._replace(kept=(*loop.kept, kept), said=loop.said.append(event.id))
+
+
+def list_new_tools(setup: Setup, tools: Sequence[str]) -> tuple[str, ...]:
+    """Return the definitions among these, each once, of tools that the loop neither has nor had."""
+    named = {decode(text)["name"]: text for text in reversed(tools)}
+    return tuple([text for name, text in reversed(named.items()) if not setup.is_taken(name)])
+
+
+def add_tools(setup: Setup, tools: Sequence[str]) -> Setup:
+    """Return the setup with tools that a person's front end brings. One that the loop has is left as it is."""
+    if not (new := [decode(text) for text in list_new_tools(setup, tools)]):
+        return setup
+    params = decode(setup.params)
+    with_new = encode({**params, "tools": [*(params.get("tools") or ()), *new]})
+    return evolve(setup, params=with_new, brought=setup.brought.union(tool["name"] for tool in new))
 
 
 def withdraw(loop: Loop, event: Withdrawn) -> Loop:

@@ -9,6 +9,7 @@ from attrs import evolve, field, frozen
 
 from toolloop._public import set_module
 from toolloop._usage import as_decimal
+from toolloop.machine.values.jsontext import JSON, decode
 
 Execution = Literal["barrier", "ready"]
 OnExpiry = Literal["continue", "stop"]
@@ -166,6 +167,8 @@ class Setup:
         gone_secrets: the secret parameters of tools that are gone, by the name of the tool; only in old journals.
         gone_tools: facts about tools that are gone. If one comes back, it is compared with them.
         output: whether the last text of an answer must fit `output_config.format` of the parameters.
+        brought: the names of the tools in the parameters that came with something that a person said. The front end of
+            that person answers their calls.
 
     """
 
@@ -189,6 +192,7 @@ class Setup:
     gone_secrets: tuple[tuple[str, tuple[str, ...]], ...] = ()
     gone_tools: tuple[ToolFacts, ...] = ()
     output: bool = False
+    brought: frozenset[str] = frozenset()
 
     @property
     def path(self) -> tuple[str, ...]:
@@ -208,6 +212,16 @@ class Setup:
         """Return the secret parameters of a tool, which may be gone."""
         known = {facts.name: facts.secret for facts in (*self.gone_tools, *self.tools)}
         return {**dict(self.gone_secrets), **known}.get(name, ())
+
+    def is_taken(self, name: str) -> bool:
+        """Return whether the loop has, or had, a tool of this name."""
+        known = {facts.name for facts in (*self.tools, *self.gone_tools)}
+        return name in known | self.gone | self.find_definitions().keys()
+
+    def find_definitions(self) -> dict[str, JSON]:
+        """Return the tools in the parameters that have a name, by name."""
+        tools = decode(self.params).get("tools") or ()
+        return {tool["name"]: tool for tool in tools if isinstance(tool, dict) and isinstance(tool.get("name"), str)}
 
     def repeatable(self, name: str) -> bool:
         """Return whether a tool may run again without a decision."""

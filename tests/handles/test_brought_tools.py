@@ -1,0 +1,97 @@
+"""`say(tools=)`: the tools of a front end come with a message, in one command, and the loop records whose they are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.kit.each import each
+from tests.kit.support import yielded
+from tests.kit.tools import params, write
+from tests.kit.world import each_store, store_at
+from toolloop import Answer, Inbox, ToolLoopHandle
+from toolloop.errors import BadTool, IllegalCommand
+from toolloop.testing import ScriptedProvider, call, reply
+
+WHERE: dict[str, Any] = {"name": "where", "description": "Where the user is.", "input_schema": {"type": "object"}}
+ASKED = reply(calls=[call("where", {}, id="c1")])
+
+
+def waiting(handle: Any) -> list[tuple[str, str | None, bool]]:
+    return [(each_.name, each_.why, each_.brought) for each_ in handle.pending]
+
+
+@each_store
+def test_a_call_of_a_tool_that_came_with_a_message_is_of_the_front_end(where: str, tmp_path: Path) -> None:
+    """Also for an inbox, and for a process that opens the loop later."""
+    store = store_at(where, tmp_path)
+    with ToolLoopHandle.open(store, "loop", ScriptedProvider([]), tools=[write], params=params(messages=[])):
+        pass
+    inbox = Inbox(store)
+    inbox.say("loop", "Where am I?", by="ana", key="m1", tools=[WHERE])
+    inbox.say("loop", "Where am I?", by="ana", key="m1", tools=[{**WHERE, "name": "other"}])  # it was said
+    with ToolLoopHandle.open(store, "loop", ScriptedProvider([ASKED, reply("Here.")]), tools=[write]) as handle:
+        handle.run()
+        assert waiting(handle) == [("where", "external", True)]
+        assert inbox.show("loop")["brought"] == [WHERE]
+        inbox.decide("loop", {"c1": Answer("at home")})
+        assert handle.run().text == "Here."
+
+
+def test_an_external_tool_of_the_parameters_is_the_servers() -> None:
+    """Whatever a message brings under its name; likewise a tool that the loop runs itself."""
+    provider = ScriptedProvider([ASKED])
+    handle = ToolLoopHandle(provider, params=params(messages=[], tools=[WHERE]), tools=[write])
+    handle.say("Where am I?", tools=[{**WHERE, "description": "Mine."}, {**WHERE, "name": "write"}])
+    handle.run()
+    assert waiting(handle) == [("where", "external", False)]
+    assert [tool.get("description") for tool in provider.requests[0]["tools"] if tool["name"] == "where"] == [
+        WHERE["description"]
+    ]
+
+
+def test_a_message_while_calls_wait_brings_its_tools_for_the_next_request() -> None:
+    provider = ScriptedProvider([reply(calls=[call("write", {"path": "a", "text": "b"}, id="c1")]), ASKED])
+    handle = ToolLoopHandle(provider, params=params(), tools=[write])
+    turn = yielded(handle.run())
+    handle.say("You may look where I am", tools=[WHERE])
+    turn.deny("c1", "not now")
+    handle.run()
+    assert waiting(handle) == [("where", "external", True)]
+
+
+def test_a_paused_reply_with_thinking_keeps_its_tools() -> None:
+    """The API refuses its thinking after other tools, so that the message has to come without them, or later."""
+    paused = reply("So far", thinking="hm", stop_reason="pause_turn")
+    handle = ToolLoopHandle(ScriptedProvider([paused]), params=params(model="claude-opus-5-5"))
+    assert yielded(handle.next_turn()).reason == "paused"
+    with pytest.raises(IllegalCommand, match="the model has paused"):
+        handle.say("And where am I?", tools=[WHERE])
+    assert handle.view()["kept"] == []
+
+
+@each(
+    "bad",
+    [
+        [{"name": "where"}],
+        [{"name": "", "input_schema": {}}],
+        [{"name": "where", "input_schema": "none"}],
+        [{"type": "web_search_20250305", "name": "web_search"}],
+        [{**WHERE, "cache_control": {"type": "ephemeral"}}],
+        ["where"],
+    ],
+)
+def test_only_definitions_are_taken(bad: Any) -> None:
+    """Not tools that the API runs itself, for a message must not start costs of another kind."""
+    handle = ToolLoopHandle(ScriptedProvider([]), params=params(messages=[]), tools=[write])
+    with pytest.raises(BadTool, match="expected objects with name, input_schema"):
+        handle.say("Hi", tools=bad)
+    assert handle.messages == ()
+
+
+def test_tools_are_a_list() -> None:
+    handle = ToolLoopHandle(ScriptedProvider([]), params=params(messages=[]))
+    with pytest.raises(TypeError, match="expected a list"):
+        handle.say("Hi", tools=WHERE)  # type: ignore[arg-type] # the mistake that is tested

@@ -1,0 +1,60 @@
+"""Tools that come with what a person said: recorded, so that nothing outside the journal says whose a tool is."""
+
+from __future__ import annotations
+
+from attrs import evolve
+
+from tests.kit.machine import making as m
+from toolloop.machine.record import journal_events as ev
+from toolloop.machine.record.state import State
+from toolloop.machine.tree import fold, step
+from toolloop.machine.values.jsontext import decode, encode
+from toolloop.machine.values.setup import ToolFacts
+
+
+def defined(name: str, **more: object) -> str:
+    return encode({"name": name, "input_schema": {"type": "object"}, **more})
+
+
+def brought(state: State) -> frozenset[str]:
+    return state.root.setup.brought
+
+
+def said(*tools: str, name: str = "s1") -> ev.Said:
+    return ev.Said(name, (m.user("also"),), tools=tools)
+
+
+def tools_of(state: State) -> list[str]:
+    return [tool["name"] for tool in decode(state.root.setup.params).get("tools", [])]
+
+
+def test_what_a_person_brings_joins_the_tools_and_is_that_persons() -> None:
+    """Twice in one message counts once: the first definition stays."""
+    state = fold([m.opened(), said(defined("where", description="1"), defined("where", description="2"))])
+    assert (tools_of(state), brought(state)) == (["where"], frozenset({"where"}))
+    assert state.root.setup.find_definitions()["where"]["description"] == "1"
+
+
+def test_a_tool_that_the_loop_has_or_had_is_left_as_it_is() -> None:
+    """Its own, one of the parameters, and those that a deploy took away."""
+    params = encode({"tools": [{"type": "web_search", "name": "search"}, {"type": "nameless"}]})
+    gone = ToolFacts("lost", "once", "always", "d9")
+    opened = m.opened(params=params, gone_tools=(gone,), gone=frozenset({"older"}))
+    state = fold([opened, said(*map(defined, ("once", "search", "lost", "older")))])
+    assert (state.root.setup, brought(state)) == (opened.setup, frozenset())
+
+
+def test_a_tool_that_is_taken_out_of_the_parameters_is_nobodys() -> None:
+    """If the server defines it later, it is the server's."""
+    state = fold([m.opened(), said(defined("where"), defined("there"))])
+    state = step(state, ev.Changed(encode({"tools": [decode(defined("there"))]}), ("tools",)))
+    assert brought(state) == {"there"}
+    state = step(state, ev.Changed(encode({"tools": [decode(defined("where"))]}), ("tools",)))
+    assert (tools_of(state), brought(state)) == (["where"], frozenset())
+
+
+def test_another_driver_keeps_what_was_brought() -> None:
+    state = fold([m.opened(), said(defined("where"))])
+    woken = step(state, ev.Woken(evolve(state.root.setup, tools=m.OTHER_TOOLS)))
+    assert (tools_of(woken), brought(woken)) == (["where"], frozenset({"where"}))
+    assert brought(step(state, ev.Woken(evolve(state.root.setup, params="{}")))) == frozenset()
