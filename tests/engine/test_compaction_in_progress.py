@@ -117,7 +117,8 @@ def test_ctrl_c_leaves_the_loop_before_it(interrupt: type[BaseException], timeou
         return WORDS
 
     async def story() -> None:
-        async with reading("sync", Reader(5), Summarize(write, keep_last=2, at_tokens=4000), timeout=timeout) as at:
+        strategy = Summarize(write, keep_last=2, at_tokens=4000, to_tokens=3200)
+        async with reading("sync", Reader(5), strategy, timeout=timeout) as at:
             with pytest.raises(interrupt):
                 await at.to_the_end()
             assert isinstance(at.handle.state.root.phase, Ready)

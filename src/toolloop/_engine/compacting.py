@@ -18,7 +18,7 @@ from toolloop._interface.loop_params import merge_params
 from toolloop._requests.left_out_thinking import hangs_on_thinking
 from toolloop._requests.params import RequestMaker, Secrets, without_answers
 from toolloop._usage import Cost, IterationUsage, ModelUsage
-from toolloop.compaction.strategy import Edit, Strategy
+from toolloop.compaction.strategy import Edit, Strategy, live_tokens
 from toolloop.compaction.token_counts import TokenCounter
 from toolloop.errors import InvalidHistory, OutsideError
 from toolloop.machine.record import journal_events as ev
@@ -34,8 +34,9 @@ from toolloop.tools import ToolRegistry
 if TYPE_CHECKING:
     from toolloop.compaction.summarize import Summarize, Summary
 
-# A strategy reads the whole history, so it is due again only when the history has grown by this fraction of its size.
-_PART = 10
+# A strategy reads the whole history, and may ask for a summary, so it is due again only when the request has grown by
+# this fraction of its size. `to_tokens` leaves room for that below the threshold.
+_PART = 4
 CostsOf = Callable[[Sequence[ModelUsage]], Sequence[Cost]]
 # Parameters that are sent only to the loop's own provider.
 _OWN = (OPTION_NAMES | {"mcp_servers", "metadata"}) - {"betas"}
@@ -152,7 +153,7 @@ class Compactor:
         from toolloop.compaction.summarize import Summarize  # noqa: PLC0415 - most loops never summarize
 
         outlines, is_forced = self._counter.outlines(loop.messages), strategy.at_tokens is not None
-        plan = strategy.plan(outlines)
+        plan = strategy.fold(outlines, attempt.before - live_tokens(outlines))
         if isinstance(strategy, Summarize):
             if plan is None or not (is_forced or plan.frees >= plan.stays):
                 return attempt.unchanged()
@@ -177,15 +178,20 @@ class Compactor:
         changes, secrets = strategy.given
         own = decode(loop.setup.params)
         params = _make_summary_params(own, changes, is_own=writer is None)
-        refuse_invalid(
-            summary.request, merge_params(params, self._tools), asked=f"the request for a summary by {attempt.label}"
-        )
+        whole = merge_params(params, self._tools)
+        if whole.get("tools") and "tool_choice" not in changes:
+            params["tool_choice"] = whole["tool_choice"] = {"type": "none"}
+        refuse_invalid(summary.request, whole, asked=f"the request for a summary by {attempt.label}")
         params.pop("container", None)
         # The prefix is different, so all thinking is stale.
-        has_prefix = all(params.get(name) == own.get(name) for name in ("system", "tools", "mcp_servers"))
+        has_prefix = _are_same(params, own, "system", "tools", "mcp_servers")
+        # The cache has the messages only as the loop sends them (source: the documentation on prompt caching).
+        is_cached = has_prefix and writer is None and _are_same(params, own, "model", "thinking", "tool_choice")
         stale = loop.stale_thinking if has_prefix else len(summary.request)
         all_secrets = (self._requests.secrets if writer is None else Secrets()).joined(secrets)
-        request = self._requests.alone(without_answers(params), summary.request, stale, all_secrets)
+        request = self._requests.alone(
+            without_answers(params), summary.request, stale, all_secrets, is_cached=is_cached
+        )
         return SummaryRequest(request, writer, attempt, summary)
 
 
@@ -200,8 +206,11 @@ def _label(strategies: Sequence[Strategy]) -> Iterator[tuple[str, Strategy]]:
 
 def _is_due(strategy: Strategy, left: int | None, tokens: int) -> bool:
     """Return whether a strategy must look at a history with these tokens. `left`: the tokens after its last look."""
-    threshold = strategy.at_tokens or 0
-    return tokens >= threshold and (left is None or tokens > left + max(threshold, left) // _PART)
+    return tokens >= (strategy.at_tokens or 0) and (left is None or tokens >= left + max(1, left // _PART))
+
+
+def _are_same(params: Mapping[str, JSON], own: Mapping[str, JSON], *names: str) -> bool:
+    return all(params.get(name) == own.get(name) for name in names)
 
 
 def _pays(edit: Edit, old: Sequence[str]) -> bool:

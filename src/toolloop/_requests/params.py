@@ -12,7 +12,7 @@ from toolloop._messages.reading import is_summary
 from toolloop._messages.rules import RULES, Problem
 from toolloop._public import set_module
 from toolloop._requests.automatic_marks import CacheLifetime, GivenMarks, Marked, add_marks
-from toolloop._requests.cache_marks import CacheMarks, marks_of_params
+from toolloop._requests.cache_marks import CacheMarks, marks_of, marks_of_params
 from toolloop._requests.encoded_messages import EncodedMessages
 from toolloop._requests.left_out_thinking import ThinkingFilter, leaves_out, without_thinking
 from toolloop._requests.prefixes import Prefixes
@@ -315,7 +315,13 @@ class RequestMaker:
         return {**params, **self.secrets.options}
 
     def alone(
-        self, params: Mapping[str, JSON], messages: Sequence[str], stale_thinking: int, secrets: Secrets | None = None
+        self,
+        params: Mapping[str, JSON],
+        messages: Sequence[str],
+        stale_thinking: int,
+        secrets: Secrets | None = None,
+        *,
+        is_cached: bool = False,
     ) -> Request:
         """Return a request that is independent of the loop's own requests.
 
@@ -324,13 +330,20 @@ class RequestMaker:
             messages: the messages to send.
             stale_thinking: as for `make`.
             secrets: the secret parameters; None means those of the loop.
+            is_cached: whether the prompt cache may have its messages. It then gets the loop's cache marks, too.
 
         """
         secrets = self.secrets if secrets is None else secrets
         body = {name: value for name, value in params.items() if name not in OPTION_NAMES and name != "compaction"}
         options = {name: value for name, value in params.items() if name in OPTION_NAMES}
         texts = without_thinking(messages, stale_thinking if leaves_out(params) else 0)
-        return Request(encode(self._whole(body, secrets)), texts, options | secrets.options)
+        whole, options = self._whole(body, secrets), options | secrets.options
+        if not is_cached or self._cache is None:
+            return Request(encode(whole), texts, options)
+        encoded = [text.encode() for text in texts]
+        given = GivenMarks(whole.get("cache_control"), marks_of_params(whole), marks_of(encoded))
+        marked = add_marks(Marked(encode(whole), texts, encoded), given, self._cache)
+        return Request(marked.body, marked.texts, options, marked.encoded)
 
     def _whole(self, params: Mapping[str, JSON], secrets: Secrets) -> dict[str, JSON]:
         """Return the parameters with all tools, and with the tokens that are not stored."""

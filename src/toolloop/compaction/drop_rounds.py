@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from attrs import field, frozen
 
@@ -27,11 +28,15 @@ class DropRounds(EditStrategy):
     Args:
         keep_last: the number of rounds to keep.
         at_tokens: histories with fewer tokens are not changed; None means no threshold.
+        to_tokens: with `at_tokens`, the tokens to which a history is folded: fewer rounds are kept until it has at most
+            so many, down to one. At most four fifths of `at_tokens`; None means half of it.
 
     Raises:
         ValueError: a value is out of range. The message names the field.
 
     """
+
+    _rounds: ClassVar[str] = "keep_last"
 
     keep_last: int = field(validator=at_least(1))
 

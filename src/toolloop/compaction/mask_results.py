@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from attrs import field, frozen
 
@@ -27,11 +27,15 @@ class MaskResults(EditStrategy):
         keep_rounds: the number of rounds at the end that keep their results.
         min_tokens: results with fewer tokens are kept.
         at_tokens: histories with fewer tokens are not changed; None means no threshold.
+        to_tokens: with `at_tokens`, the tokens to which a history is folded: fewer rounds are kept until it has at most
+            so many, down to one. At most four fifths of `at_tokens`; None means half of it.
 
     Raises:
         ValueError: a value is out of range. The message names the field.
 
     """
+
+    _rounds: ClassVar[str] = "keep_rounds"
 
     keep_rounds: int = field(default=2, validator=at_least(1))
     min_tokens: int = field(default=500, validator=at_least(0))

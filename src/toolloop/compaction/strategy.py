@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 from attrs.validators import optional
 
 from toolloop.compaction.tokens import Outline, outline_of
@@ -63,20 +63,57 @@ def at_least(least: int) -> Callable[[Any, Any, Any], None]:
     return check
 
 
+def _target(strategy: Any, attribute: Any, value: Any) -> None:
+    if value is None:
+        return
+    at_least(1)(strategy, attribute, value)
+    # A loop compacts again when its history has grown by a quarter: this is then not before `at_tokens`.
+    if strategy.at_tokens is None or value > (most := strategy.at_tokens * 4 // 5):
+        limit = "at_tokens, which is missing" if strategy.at_tokens is None else f"at_tokens, that is {most}"
+        raise ValueError(f"to_tokens: expected at most four fifths of {limit}, got {value}")
+
+
 @frozen(eq=False, kw_only=True)
 class Strategy(ABC):
     """Shorten a history. A strategy has no state, so many loops can share one.
 
     Attributes:
         at_tokens: histories with fewer tokens are not changed; None means no threshold.
+        to_tokens: with `at_tokens`, the tokens to which a history is folded: fewer rounds are kept until it has at most
+            so many, down to one. At most four fifths of `at_tokens`; None means half of it.
 
     """
 
+    #: The field with the number of rounds to keep, if the strategy has one.
+    _rounds: ClassVar[str | None] = None
+
     at_tokens: int | None = field(default=None, validator=optional(at_least(1)))
+    to_tokens: int | None = field(default=None, validator=_target)
 
     @abstractmethod
     def plan(self, outlines: Sequence[Outline]) -> Any:
         """Return a plan for a history of any size; None if there is nothing to do."""
+
+    def fold(self, outlines: Sequence[Outline], beside: int = 0) -> Any:
+        """Return a plan that reaches `to_tokens`. If none does, return the one that leaves the fewest tokens.
+
+        Args:
+            outlines: the outlines of the messages.
+            beside: the tokens of the request besides these messages.
+
+        """
+        plan = self.plan(outlines)
+        if self._rounds is None or self.at_tokens is None:
+            return plan
+        room = (self.at_tokens // 2 if self.to_tokens is None else self.to_tokens) - beside
+        least, most = 1, min(getattr(self, self._rounds), sum(each.role == "assistant" for each in outlines)) - 1
+        while least <= most and not (least == 1 and _left(plan) <= room):
+            rounds = (least + most) // 2
+            fewer = evolve(self, **{self._rounds: rounds}).plan(outlines)
+            if (fits := _left(fewer) <= room) or _left(fewer) < _left(plan):
+                plan = fewer
+            least, most = (rounds + 1, most) if fits else (least, rounds - 1)
+        return plan
 
     def _read(self, messages: Any) -> tuple[list[Outline], Any]:
         """Read a plain list of messages, which may be SDK objects.
@@ -91,7 +128,12 @@ class Strategy(ABC):
         if isinstance(messages, (str, bytes)) or not isinstance(messages, Sequence):
             raise TypeError(f"{type(self).__name__}: expected a list of messages, got {a_type(messages)}")
         outlines = [outline_of(_as_json(each, f"messages[{index}]")) for index, each in enumerate(messages)]
-        return outlines, self.plan(outlines) if live_tokens(outlines) >= (self.at_tokens or 0) else None
+        return outlines, self.fold(outlines) if live_tokens(outlines) >= (self.at_tokens or 0) else None
+
+
+def _left(plan: Any) -> float:
+    """Return the tokens that a plan leaves."""
+    return float("inf") if plan is None else float(plan.after)
 
 
 def _as_json(message: Any, where: str) -> Any:

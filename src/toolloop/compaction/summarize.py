@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from inspect import iscoroutinefunction, unwrap
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from attrs import Factory, field, frozen
 
@@ -55,6 +55,11 @@ class Summary:
     _old: tuple[Outline, ...] = field(repr=False)
     _new: tuple[Outline, ...] = field(repr=False)
     _placeholder: Outline = field(repr=False)
+
+    @property
+    def after(self) -> int:
+        """The estimated tokens that are left, without those of the summary."""
+        return live_tokens(self._new)
 
     @property
     def frees(self) -> int:
@@ -148,14 +153,19 @@ class Summarize(Strategy):
             provider.
         keep_last: the number of rounds at the end to keep.
         at_tokens: histories with fewer tokens are not changed; None means no threshold.
+        to_tokens: with `at_tokens`, the tokens to which a history is folded: fewer rounds are kept until it has at most
+            so many, down to one. At most four fifths of `at_tokens`; None means half of it.
         params: parameters of the request that differ from the loop's, such as `model` and `max_tokens`. The value None
-            removes a parameter. For a plain list of messages, these are all parameters.
+            removes a parameter. If the loop has tools and these have no `tool_choice`, it is `none`. For a plain list
+            of messages, these are all parameters.
         prompt: the last message of the request.
 
     Raises:
         ValueError, TypeError: a value is out of range or of the wrong type. The message names the field.
 
     """
+
+    _rounds: ClassVar[str] = "keep_last"
 
     provider: Any = field(default=None, validator=_writer)
     keep_last: int = field(default=4, validator=at_least(1))

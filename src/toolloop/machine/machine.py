@@ -202,7 +202,9 @@ def continue_loop(loop: Loop, event: ev.Continued) -> Loop:
         loop = queue(loop, event.messages)
     if isinstance(loop.phase, Waiting):
         return proceed(clear_decided(loop))
-    return proceed(loop) if isinstance(loop.phase, (Ready, Failed)) else loop
+    if isinstance(loop.phase, Failed):
+        return proceed(loop._replace(compacted=()))  # the request may have been too large: strategies look again
+    return proceed(loop) if isinstance(loop.phase, Ready) else loop
 
 
 def clear_decided(loop: Loop) -> Loop:

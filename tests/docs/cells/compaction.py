@@ -6,7 +6,7 @@ fake(*(reply(calls=[("page", {"number": number})]) for number in range(1, 81)), 
 # %% after "Between turns"
 tools = [{"name": "page", "description": "Read a page.", "input_schema": {"type": "object"}}]
 sizes = [estimate_tokens(request.json["messages"], tools=tools) for request in api.requests]
-assert max(sizes) < 23_000, max(sizes)
+assert max(sizes) < 20_000, max(sizes)
 assert sum(len(request.body) for request in api.requests) < 80 * 100_000
 
 # %% before "Between turns" 2
