@@ -74,12 +74,12 @@ test-all: ## All tests under each Python from 3.11 to 3.14 that is installed
 		else echo "Python $$version is not installed: left out"; fi; \
 	done
 
-bench: $(READY)-test ## All that is measured, against the peers; writes docs/benchmarks.md (a quarter of an hour)
+bench: $(READY)-test ## All that is measured, against the peers; writes docs/benchmarks.md and its pictures (under ten minutes)
 	@$(BIN)/python -m tests.measured.benchmarks
-	@$(BIN)/python -m pytest -m bench tests/measured/benchmarks
 
-bench-quick: $(READY)-test ## Fewer runs, under two minutes; peers only where they are set up; writes nothing
+bench-quick: $(READY)-test ## Fewer runs, peers only where they are set up, writes nothing; then the tests of the benchmark
 	@$(BIN)/python -m tests.measured.benchmarks --quick
+	@$(BIN)/python -m pytest -m bench tests/measured/benchmarks
 
 clean: ## Remove what the other targets made
 	@rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage build dist

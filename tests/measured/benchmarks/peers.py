@@ -1,18 +1,14 @@
-"""LangGraph in an environment of its own, because what it needs is a lot, and not part of the project's."""
+"""The peers in an environment of their own, because what they need is a lot, and not part of the project's."""
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 import venv
-from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 
-from tests.measured.benchmarks import rounds
-from tests.measured.benchmarks.measure import ROOT, environment
-from tests.measured.benchmarks.report import MISSING
+from tests.measured.benchmarks.measure import ROOT
 
 # Inside the project's environment, so that `make clean` removes it, and nothing lints it.
 ENVIRONMENT = ROOT / ".venv" / "peers"
@@ -21,6 +17,8 @@ PACKAGES = (
     "langchain-anthropic>=1.7,<2",
     "langgraph>=1.2.22,<2",
     "langgraph-checkpoint-sqlite>=3.1,<4",
+    "pydantic-ai-slim[anthropic]>=2.68,<3",
+    "openai-agents>=0.24,<1",
 )
 
 
@@ -39,24 +37,25 @@ def python(*, make: bool) -> Path | None:
         return None
     sys.stderr.write(f"setting up {ENVIRONMENT.relative_to(ROOT)} (once)\n")
     venv.create(ENVIRONMENT, with_pip=True)
-    install = [str(interpreter), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *PACKAGES]
-    if subprocess.run(install, check=False, stdout=sys.stderr).returncode:
-        return None
+    install = [str(interpreter), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    if subprocess.run([*install, *PACKAGES], check=False, stdout=sys.stderr).returncode:
+        # One after the other, so that only a peer that cannot be installed is left out.
+        ended = [subprocess.run([*install, each], check=False, stdout=sys.stderr).returncode for each in PACKAGES]
+        return None if all(ended) else interpreter
     ready.write_text(" ".join(PACKAGES))
     return interpreter
 
 
-def checkpoints(interpreter: Path | None, turns: int, folder: Path) -> Iterator[tuple[str, ...]]:
-    """Yield a row for each kind of channels: the size of the file in MB, and KB written per turn at some rounds."""
-    for kind in ("default", "delta"):
-        cells = [MISSING] * 4
-        if interpreter is not None:
-            path = folder / f"langgraph-{kind}.db"
-            command = [str(interpreter), "-W", "ignore", "-m", "tests.measured.benchmarks.langgraph_saver"]
-            command += [kind, str(turns), str(path)]
-            ended = subprocess.run(command, check=False, stdout=subprocess.PIPE, env=environment(), cwd=ROOT)
-            if not ended.returncode:
-                size, written = json.loads(ended.stdout)
-                cells = rounds.cells(size, written.values())
-            path.unlink(missing_ok=True)
-        yield f"LangGraph's checkpointer, {kind} channels", *cells
+def versions(interpreter: Path | None) -> str:
+    """Return the versions of the peers that are installed."""
+    if interpreter is None:
+        return "no peer is installed"
+    names = ["langgraph", "langgraph-checkpoint-sqlite", "langchain-anthropic", "pydantic-ai-slim", "openai-agents"]
+    program = (
+        "import importlib.metadata as m\n"
+        f"for name in {names}:\n"
+        " try: print(name, m.version(name))\n"
+        " except m.PackageNotFoundError: print(name, 'is not installed')"
+    )
+    printed = subprocess.run([str(interpreter), "-c", program], check=False, stdout=subprocess.PIPE, text=True).stdout
+    return ", ".join(printed.splitlines())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from statistics import median
 from textwrap import fill
 
 from attrs import frozen
@@ -45,9 +46,17 @@ class Figure:
         return self.what, value, bound, self.verdict
 
 
+def spread(values: Sequence[float]) -> str:
+    """Return the median of a figure over its rounds, with the least and the most."""
+    if not values:
+        return MISSING
+    between = f" ({min(values):,.4g} to {max(values):,.4g})" if len(values) > 1 else ""
+    return f"{median(values):,.4g}{between}"
+
+
 def targets(figures: Iterable[Figure]) -> str:
     """Return the table of all targets."""
-    note = "Imports, the listing and decisions are measured by the wall clock; all other times are CPU time."
+    note = "Decisions, stops, tools and pages are by the wall clock; other times are CPU time."
     return table("Targets", ("what", "figure", "target", "verdict"), [each.row() for each in figures], note)
 
 

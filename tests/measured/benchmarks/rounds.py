@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -104,23 +104,12 @@ def _fill(text: str, size: int) -> str:
 def per_turn(totals: Sequence[int]) -> dict[int, float]:
     """Return the bytes per turn at rounds 10, 100 and 1,000, as far as there are so many: the mean of up to 50 turns.
 
-    It is not a median, because SQLite copies its log into the file now and then, and then writes much at once.
-
     Args:
         totals: the bytes before the first turn, and after each turn.
 
     """
     spans = {mark: (max(0, mark - 50), mark) for mark in (10, 100, 1000) if mark < len(totals)}
     return {mark: (totals[end] - totals[start]) / (end - start) for mark, (start, end) in spans.items()}
-
-
-def written_bytes() -> int:
-    """Return what this process has written so far; 0 where the system does not tell."""
-    try:
-        lines = Path("/proc/self/io").read_text().splitlines()
-    except OSError:  # not Linux
-        return 0
-    return next((int(line.split()[1]) for line in lines if line.startswith("wchar")), 0)
 
 
 def checkpointed_size(path: Path) -> int:
@@ -139,9 +128,3 @@ def size_of_journal(path: Path) -> int:
         connection.execute("DELETE FROM checkpoints")
         connection.execute("VACUUM")
     return bare.stat().st_size
-
-
-def cells(size: int, written: Iterable[float]) -> list[str]:
-    """Return the cells of a row: megabytes of the file, and kilobytes written per turn at rounds 10, 100 and 1,000."""
-    found = [f"{size / 1e6:,.3f}", *(f"{each / 1e3:,.3f}" for each in written)]
-    return found + ["-"] * (4 - len(found))

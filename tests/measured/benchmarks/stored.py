@@ -1,22 +1,20 @@
-"""What a store costs: the size of a long journal, the bytes and the CPU of a turn, waking, and listing."""
+"""What a store costs: the size of a long journal and the bytes of a turn."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from attrs import define
 
 from tests.measured.benchmarks import rounds
 from tests.measured.benchmarks.report import Figure
-from toolloop import Completed, LoopConfig, MemoryStore, SqliteStore, ToolLoopHandle, tool
-from toolloop.stores import Entry, Head, Store
+from toolloop import Completed, LoopConfig, SqliteStore, ToolLoopHandle, tool
+from toolloop.stores import Entry, Store
 
 LOOP = "loop"
-_RUNS = 15
 _LONG = 1000
 
 
@@ -49,11 +47,12 @@ def ask_first(line: int, words: str) -> str:
 
 
 class CountingStore(SqliteStore):
-    """Counts the bytes that it is handed: ids and bodies of events."""
+    """Counts its appends, and the bytes that it is handed: ids and bodies of events."""
 
-    handed = 0
+    handed = appends = 0
 
     def append(self, loop_id: str, entries: Sequence[Entry], **more: Any) -> int:
+        self.appends += 1
         self.handed += sum(len(entry.id.encode()) + len(entry.body.encode()) for entry in entries)
         return super().append(loop_id, entries, **more)
 
@@ -78,19 +77,13 @@ def drive(handle: ToolLoopHandle, turns: int) -> None:
         raise TypeError(f"the conversation ended after {handle.iterations} of {turns} turns: {ended!r}")
 
 
-def bytes_per_turn(folder: Path, turns: int) -> tuple[dict[int, float], dict[int, float]]:
-    """Return the bytes handed to the store and those written by the process, per turn, at some rounds."""
+def bytes_per_turn(folder: Path, turns: int) -> dict[int, float]:
+    """Return the bytes handed to the store per turn, at some rounds."""
     handed: list[int] = []
-    written: list[int] = []
     with CountingStore(folder / "driven.db") as store:
-
-        def note() -> None:
-            handed.append(store.handed)
-            written.append(rounds.written_bytes())
-
-        drive(begin(store, turns, before=note), turns)
-        note()
-    return rounds.per_turn(handed), rounds.per_turn(written)
+        drive(begin(store, turns, before=lambda: handed.append(store.handed)), turns)
+        handed.append(store.handed)
+    return rounds.per_turn(handed)
 
 
 def seconds_to_open(store: Store, wanted: int) -> float:
@@ -103,46 +96,9 @@ def seconds_to_open(store: Store, wanted: int) -> float:
     return taken
 
 
-def seconds_to_list(folder: Path, loops: int) -> float:
-    """Return the seconds by the wall clock to list the loops that wait for a decision, with the calls that wait.
-
-    The file is just opened.
-    Beside each ten of them there is one that waits for a command.
-
-    Raises:
-        ValueError: other loops were listed than those.
-
-    """
-    path, asking = folder / "asleep.db", MemoryStore()
-    with ToolLoopHandle(Model(), params=rounds.params(), tools=[ask_first], store=asking, loop_id=LOOP) as handle:
-        handle.next_turn()
-    entries, head = asking.load(LOOP).entries, asking.head(LOOP).head
-    with SqliteStore(path) as store:
-        for number in range(loops):
-            store.create(f"asks-{number}", entries, head=head, metadata={"owner": "ana", "title": f"Ledger {number}"})
-            if number % 10 == 0:
-                store.create(f"waits-{number}", entries, head=Head("needs_command"))
-
-    def listed() -> float:
-        start = time.perf_counter()
-        with SqliteStore(path) as store:
-            found = store.list("needs_decision", limit=2 * loops)
-            calls = [call.name for loop in found for call in loop.pending]
-        taken = time.perf_counter() - start
-        if (
-            set(calls) != {rounds.TOOL}
-            or len(calls) != loops
-            or {loop.loop_id for loop in found} != {f"asks-{number}" for number in range(loops)}
-        ):
-            raise ValueError(f"{len(found)} loops wait for a decision, and there are {loops}")
-        return taken
-
-    return median(listed() for _ in range(_RUNS))
-
-
-def measure(folder: Path, turns: int, loops: int) -> tuple[list[Figure], tuple[str, ...]]:
-    """Measure everything in an empty folder. Also return the row of the file's size and the bytes of a turn."""
-    handed, written = bytes_per_turn(folder, turns)
+def measure(folder: Path, turns: int) -> list[Figure]:
+    """Measure everything in an empty folder."""
+    handed = bytes_per_turn(folder, turns)
     size, bare = rounds.checkpointed_size(folder / "driven.db"), rounds.size_of_journal(folder / "driven.db")
     with SqliteStore(folder / "driven.db") as store:
         beyond = (bare - rounds.raw_bytes(turns)) / store.list()[0].rev
@@ -150,15 +106,8 @@ def measure(folder: Path, turns: int, loops: int) -> tuple[list[Figure], tuple[s
     figures = [
         Figure(f"journal of {_LONG:,} rounds: bytes beyond the raw JSON, per event", beyond if is_long else None, 250),
         Figure(f"its file with checkpoints of states, over the journal ({turns:,} rounds)", size / bare, 2, "x"),
-        Figure(
-            f"listing {loops:,} loops that wait for a human, with their calls",
-            seconds_to_list(folder, loops) * 1e3,
-            100,
-            "ms",
-        ),
     ]
     first, last = min(handed), max(handed)
     growth = handed[last] / handed[first] if handed[first] else None
     what = f"bytes of events handed to the store per turn, at round {last:,} over round {first:,}"
-    figures.append(Figure(what, growth, 1.05, "x"))
-    return figures, ("toolloop, SqliteStore", *rounds.cells(size, written.values()))
+    return [*figures, Figure(what, growth, 1.05, "x")]

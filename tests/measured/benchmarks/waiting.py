@@ -104,16 +104,8 @@ def share_of_a_core(store: SqliteStore, *, writes: bool) -> float:
 def measure(folder: Path, loops: int, waiting: int) -> list[Figure]:
     """Measure in an empty folder."""
     with filled(folder / "waiting.db", loops, waiting) as store:
-        inbox, taken = Inbox(store), []
-        for _ in range(_RUNS):
-            start = time.perf_counter()
-            page = inbox.pending()
-            taken.append(time.perf_counter() - start)
-        if page.cursor is None and waiting > len(page):
-            raise ValueError(f"{len(page)} calls wait, and there are {waiting}")
         of = f"of {loops:,} loops, {waiting:,} of which wait"
         return [
-            Figure(f"`Inbox.pending()` {of}", median(taken) * 1e3, 100, "ms"),
             Figure(f"the first byte of the approval page {of}", seconds_to_first_byte(store) * 1e3, 50, "ms"),
             Figure(f"the page in {_TABS} tabs {of}, of a core, at rest", share_of_a_core(store, writes=False), 2, "%"),
             Figure(f"the same with a write a second {of}", share_of_a_core(store, writes=True), 8, "%"),

@@ -9,7 +9,6 @@ import httpx2
 from anthropic import Anthropic
 
 from tests.measured.benchmarks import scenario
-from tests.measured.benchmarks.contestants import floor
 from tests.measured.benchmarks.scenario import encode
 
 if TYPE_CHECKING:
@@ -35,7 +34,11 @@ def conversation(client: Anthropic, turns: int) -> Callable[[], str]:
             messages.append(encode({"role": "assistant", "content": reply["content"]}))
             if reply["stop_reason"] != "tool_use":
                 return "".join(block["text"] for block in reply["content"] if block["type"] == "text")
-            results = [floor.run(block) for block in reply["content"] if block["type"] == "tool_use"]
+            results = [_run(block) for block in reply["content"] if block["type"] == "tool_use"]
             messages.append(encode({"role": "user", "content": results}))
 
     return converse
+
+
+def _run(call: scenario.JSON) -> scenario.JSON:
+    return {"type": "tool_result", "tool_use_id": call["id"], "content": scenario.add(**call["input"])}
