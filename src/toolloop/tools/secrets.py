@@ -68,6 +68,8 @@ def _hidden(name: str, value: JSON, key: str) -> str:
 
 def hide_in_messages(messages: Iterable[Mapping[str, Any]], setup: Setup, key: SecretKey) -> list[JSON]:
     """Return a conversation with the secret values of its calls hidden. The model gets them whole."""
+    if not (setup.gone_secrets or any(facts.secret for facts in (*setup.gone_tools, *setup.tools))):
+        return list(messages)
     hiding = _Hiding(setup, key)
     return [{**message, "content": hiding.content(message["content"])} for message in messages]
 
