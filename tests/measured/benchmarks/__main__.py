@@ -69,7 +69,7 @@ def main(*, quick: bool) -> None:
 def sections(*, quick: bool) -> Iterator[Section]:
     """Measure everything; yield the sections of the report with their pictures."""
     python = peers.python(make=not quick)
-    extent = {"lengths": (20, 100) if quick else (20, 100, 400), "runs": 1 if quick else 3}
+    extent = {"lengths": (20, 100) if quick else (20, 100, 400), "runs": 1 if quick else 2}
     with serving() as url, tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         turned = conversations.measure(url, python, seconds=0.1 if quick else 0.3, counts=not quick, **extent)  # type: ignore[arg-type]  # a tuple and a number
@@ -81,14 +81,14 @@ def sections(*, quick: bool) -> Iterator[Section]:
         yield cpu, [("cpu", turned.plot())]
         yield from ((each, []) for each in counted)
         yield _throughput(folder, 20 if quick else 100), []
-        yield _batch(folder, 10 if quick else 40), []
+        yield _batch(folder, 10 if quick else 24), []
     yield "\n".join(["## The machine and the versions", "", *_made_on(), f"- {peers.versions(python)}"]), []
 
 
 def _own(folder: Path, url: str, *, quick: bool) -> Iterator[Figure]:
     """Measure what needs no peer."""
-    yield from deciding.measure(folder, *((1000, 20, 2.0) if quick else (10_000, 60, 5.0)))
-    yield from deciding.measure_stops(folder, 20 if quick else 60)
+    yield from deciding.measure(folder, *((1000, 20, 2.0) if quick else (10_000, 40, 5.0)))
+    yield from deciding.measure_stops(folder, 20 if quick else 40)
     yield from waking.measure(folder, *((100, 200) if quick else (1000, 5000)))
     yield deciding.measure_parallel(5 if quick else 50)
     yield from waiting.measure(folder, *((1000, 50) if quick else (10_000, 500)))

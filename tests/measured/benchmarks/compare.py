@@ -225,7 +225,7 @@ class Compared:
         heads = ("", *(f"MB after {turns:,} rounds" for turns in self.extent.lengths))
         note = (
             "The SQLite file of one conversation: one call a round, 200 bytes in and 1 KB out. What took more than "
-            "40 seconds to store is left out."
+            "20 seconds to store is left out."
         )
         plot = lines("The file of a conversation", "megabytes", self._curve("hold", "bytes", 1e6))
         return table("Bytes stored", heads, self._rows(columns), note), [("bytes", plot)]

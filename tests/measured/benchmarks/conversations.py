@@ -6,10 +6,11 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import median
 
-from attrs import field, frozen
+from attrs import frozen
 
 from tests.measured.benchmarks.measure import cpu_per_turn, instructions_per_turn
 from tests.measured.benchmarks.plots import lines
@@ -32,7 +33,7 @@ LABELS = {
 _IN_PEERS = ("pydantic_agent", PEER)
 _DRAWN = (OWN, "sdk_runner", "pydantic_agent", "sdk_runner_threads", PEER)
 _COUNTED = (POST, OWN, "toolloop_async")
-_THREADED = ("toolloop_threads", "sdk_runner_threads")
+_THREADED = "toolloop_threads"
 
 Runs = Mapping[str, Sequence[Mapping[int, float]]]
 
@@ -44,13 +45,13 @@ class Turns:
     Attributes:
         cpu: seconds of CPU per turn, by contestant: of each run, by the length of the conversation.
         instructions: per turn, by contestant; empty where callgrind is not installed.
-        growth: of those with threads: their instructions per turn at 400 turns over those at 20.
+        growth: with threads: instructions per turn at 400 turns over those at 20; None if they were not counted.
 
     """
 
     cpu: Runs
     instructions: Mapping[str, float]
-    growth: Mapping[str, float] = field(factory=dict)
+    growth: float | None = None
 
     def ratio(self, name: str, of: str, turns: int) -> float | None:
         """Return how many times the CPU time of another contestant one takes: the median over runs.
@@ -70,9 +71,8 @@ class Turns:
         for name, bound in (("sdk_runner", 1), (PEER, 60), ("sdk_runner_threads", 1)):
             what = f"CPU per turn of {LABELS[name]} over that of toolloop, at {LONG} turns"
             yield Figure(what, self.ratio(name, OWN, LONG), bound, "x", at_least=True)
-        for name in _THREADED:
-            what = f"growth: instructions per turn of {LABELS[name]} at {LONG} turns over those at 20"
-            yield Figure(what, self.growth.get(name), 1.05, "x")
+        what = f"growth: instructions per turn of {LABELS[_THREADED]} at {LONG} turns over those at 20"
+        yield Figure(what, self.growth, 1.05, "x")
         growth = [run[LONG] / run[100] for run in self.cpu[OWN] if LONG in run]
         what = f"growth: CPU per turn at {LONG} turns over that at 100"
         yield Figure(what, median(growth) if growth else None, 1.3, "x")
@@ -142,6 +142,7 @@ def measure(url: str, peers: Path | None, *, lengths: Sequence[int], runs: int, 
             cpu.setdefault(name, []).append(found)
     if not counts or shutil.which("valgrind") is None:
         return Turns(cpu, {})
-    counted = {name: instructions_per_turn(name, url) for name in _COUNTED}
-    late = {name: instructions_per_turn(name, url, LONG - 10, LONG + 10) for name in _THREADED}
-    return Turns(cpu, counted, {name: late[name] / instructions_per_turn(name, url, 10, 30) for name in _THREADED})
+    spans = [*((name, 20, 60) for name in _COUNTED), (_THREADED, LONG - 10, LONG + 10), (_THREADED, 10, 30)]
+    with ThreadPoolExecutor(2) as pool:  # other work does not change what callgrind counts
+        *counted, late, early = pool.map(lambda span: instructions_per_turn(span[0], url, *span[1:]), spans)
+    return Turns(cpu, dict(zip(_COUNTED, counted, strict=True)), late / early)

@@ -22,7 +22,7 @@ from typing import Any
 from tests.measured.benchmarks import rounds
 from tests.measured.benchmarks.talk import ManyCalls, Talk, starts
 
-_PATIENCE = 40  # seconds for one conversation
+_PATIENCE = 20  # seconds for one conversation
 
 
 def resident() -> int:
