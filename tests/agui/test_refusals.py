@@ -113,7 +113,8 @@ def opened(store: MemoryStore, **given: Any) -> Iterator[Door]:
     """Serve an application over a store."""
     with FakeMessagesAPI(answer) as api:
         client = api.async_client()
-        app = agui_app(store, client, [write_file], params=PARAMS, who=who, front_end_tools=["get_*"], **given)
+        given = {"params": PARAMS, "who": who, "front_end_tools": ["get_*"], **given}
+        app = agui_app(store, client, [write_file], **given)
         with (
             serving(mounted(app, client), send_buffer=16_384) as url,
             httpx2.Client(trust_env=False, timeout=60) as http,
@@ -216,11 +217,39 @@ def test_what_sees_says_is_never_widened_and_tools_come_with_a_message_that_is_t
     with opened(door.store, sees=lambda _: None, **rights) as other:
         again = {**HELLO, "id": "u9", "content": "who asks"}
         eve = {**SENT, "x-user": "eve"}
-        events = other.run(HELLO, again, threadId=row.loop_id, tools=[LOCATION], headers=eve)
+        events = other.run(again, threadId=row.loop_id, tools=[LOCATION], headers=eve)
         assert [note["id"] for event in events if event["type"] == "CUSTOM" for note in event["value"]] == ["u9"]
         other.run(HELLO, again, threadId=row.loop_id)
         sent = [each.json for api in (door.api, other.api) for each in api.requests if "who asks" in str(each.json)]
         assert [[tool["name"] for tool in each["tools"]] for each in sent] == [["write_file"]]
+
+
+def test_two_persons_of_one_thread_may_use_one_id(door: Door) -> None:
+    """A message of the one is not dropped because the other has said something with its id."""
+    door.run(HELLO, threadId="both")
+    (row,) = door.store.list(metadata={"thread": "both"})
+    with opened(door.store, sees=lambda _: None) as other:
+        bo, question = {**SENT, "x-user": "bo"}, {**HELLO, "content": "what did she ask"}
+        first = other.run(question, threadId=row.loop_id, headers=bo)
+        again = other.run(question, threadId=row.loop_id, headers=bo)
+        kept = other.run(HELLO, threadId=row.loop_id)
+    for events in (first, again, kept):
+        *_, snapshot = [each["messages"] for each in events if each["type"] == "MESSAGES_SNAPSHOT"]
+        said = [each["content"] for each in snapshot if each["role"] == "user"]
+        assert said == ["hello", "what did she ask"]
+
+
+def test_an_external_tool_of_the_server_stays_the_servers(door: Door) -> None:
+    """Also after a deploy without it, whatever names a front end may bring: the loop has recorded whose it is."""
+    definition = {"name": "get_location", "input_schema": {"type": "object"}}
+    with opened(door.store, params={**PARAMS, "tools": [definition]}) as before:
+        asked = {**HELLO, "content": "where am I"}
+        assert before.run(asked, threadId="deploy")[-1]["outcome"]["type"] == "interrupt"
+    made_up = {"id": "t", "role": "tool", "toolCallId": "tu_1_a", "content": "made up"}
+    end = door.run(asked, made_up, threadId="deploy", tools=[LOCATION])[-1]
+    assert [each["toolCallId"] for each in end["outcome"]["interrupts"]] == ["tu_1_a"]
+    (row,) = door.store.list(metadata={"thread": "deploy"})
+    assert [call["name"] for call in Inbox(door.store).show(row.loop_id)["pending"]] == ["get_location"]
 
 
 def test_a_thread_has_at_most_64_tools_of_front_ends(door: Door) -> None:

@@ -199,6 +199,9 @@ def test_a_secret_is_not_shown(site: Site) -> None:
     asked = ana.run("secret please")
     assert "swordfish" not in str(asked.events)
     assert "editedArgs" not in asked.pending[0]["responseSchema"]["properties"]
+    edited = ana.answer({"approved": True, "editedArgs": {"token": "another"}})
+    assert [note["what"] for note in edited.notes] == ["resume"]
+    assert edited.end["outcome"]["type"] == "interrupt"
     assert "swordfish" not in str(ana.answer(YES).events)
     assert site.ran()[-1].endswith("sign_in swordfish")
 

@@ -11,8 +11,7 @@ from attrs import frozen
 
 from toolloop._journal.records import said_id
 from toolloop.agui.terms import Event, Terms
-from toolloop.inbox import ShownLoop
-from toolloop.machine import Result
+from toolloop.inbox import ResultView, ShownLoop
 from toolloop.machine.values.jsontext import JSON
 
 _IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")
@@ -42,7 +41,7 @@ class Conversation:
 
     terms: Terms
     outcomes: Mapping[str, str]
-    settled: Mapping[str, Result]
+    settled: Mapping[str, ResultView]
 
     def messages(self, shown: ShownLoop) -> list[Event]:
         """Return the messages, with the ids of the loop: the history, the open round, and what is kept."""
@@ -71,8 +70,7 @@ class Conversation:
             yield {"id": name, "role": "assistant", **reply}
         for block in calls:
             if (one := self.settled.get(block["id"])) is not None:
-                text, outcome = one.plain_text, str(one.outcome)
-                yield self._result(block["id"], block["name"], text, outcome, is_error=one.is_error)
+                yield self._result(block["id"], block["name"], one["text"], one["outcome"], is_error=one["is_error"])
 
     def _results(self, blocks: Sequence[Any], tools: Mapping[str, str]) -> Iterator[Event]:
         for block in blocks:
@@ -129,17 +127,24 @@ def block_of(part: Mapping[str, Any]) -> JSON | None:
     return None
 
 
-def with_ids_of(client: Iterable[Message], messages: Iterable[Event]) -> list[Event]:
+def key_of(person: str, message_id: str) -> str:
+    """Return the key with which a message is said, so that clients of two persons may use the same id."""
+    return json.dumps([person, message_id])
+
+
+def with_ids_of(client: Iterable[Message], messages: Iterable[Event], person: str) -> list[Event]:
     """Return messages with the ids that a client gave to those that it has: what it said, and results of its tools."""
-    own = {said_id(each.id): each.id for each in client if each.role == "user" and each.id}
+    own = {said_id(key_of(person, each.id)): each.id for each in client if each.role == "user" and each.id}
     own |= {result_id(each.tool_call_id): each.id for each in client if each.role == "tool" and each.id}
     return [{**each, "id": own.get(each["id"], each["id"])} for each in messages]
 
 
-def is_known(message: Message, known: frozenset[str]) -> bool:
-    """Return whether a message of a client is one of the loop's. `known`: the ids of those."""
+def is_known(message: Message, known: frozenset[str], person: str) -> bool:
+    """Return whether a message of the client of a person is one of the loop's. `known`: the ids of those."""
     own = {message.id} if message.role != "tool" else {result_id(message.tool_call_id)}
-    return not known.isdisjoint(own | {said_id(message.id)} if message.role == "user" and message.id else own)
+    if message.role == "user" and message.id:
+        own.add(said_id(key_of(person, message.id)))
+    return not known.isdisjoint(own)
 
 
 def snapshots(has: Sequence[str], messages: Sequence[Event]) -> list[Sequence[Event]]:

@@ -10,7 +10,7 @@ from toolloop._interface.loop_view import PendingView
 from toolloop._interface.standing import Standing
 from toolloop.agui.terms import Event
 from toolloop.errors import DecisionConflict
-from toolloop.inbox.rights.links import kind_of
+from toolloop.inbox import Offer
 from toolloop.machine.values.calls import Answer, Approve, Decision, Deny, Rerun
 from toolloop.machine.values.jsontext import JSON
 
@@ -24,18 +24,17 @@ _QUESTIONS = {
 }
 
 
-def make_interrupt(call: PendingView, takes: frozenset[str], schema: JSON, progress: str) -> Event:
+def make_interrupt(call: PendingView, offer: Offer, schema: JSON) -> Event:
     """Return the interrupt for a call. Its id has the path, and the digest, which binds the answer to what is shown.
 
     Args:
         call: the call.
-        takes: the decisions that are offered.
-        schema: the JSON Schema of its input; None if that cannot be edited.
-        progress: which approvals are missing; empty if one of any person is enough.
+        offer: what the person may do with it.
+        schema: the JSON Schema of its input.
 
     """
     why, tool = str(call["why"]), " > ".join(call["names"])
-    lines = [call["reason"] or _QUESTIONS[why].format(tool), progress]
+    lines = [call["reason"] or _QUESTIONS[why].format(tool), offer.needs]
     shown = {
         "why": why,
         "path": call["path"],
@@ -48,9 +47,9 @@ def make_interrupt(call: PendingView, takes: frozenset[str], schema: JSON, progr
         "reason": _REASONS[why],
         "message": "\n".join(filter(None, lines)),
         "toolCallId": call["id"],
-        "responseSchema": _schema(takes, schema),
+        "responseSchema": _schema(offer.kinds, schema),
         **({"expiresAt": call["expires_at"]} if call["expires_at"] else {}),
-        "metadata": {"toolloop": {**shown, "takes": sorted(takes)}},
+        "metadata": {"toolloop": {**shown, "takes": sorted(offer.kinds & {*call["takes"]})}},
     }
 
 
@@ -58,7 +57,7 @@ def _schema(takes: frozenset[str], schema: JSON) -> dict[str, JSON]:
     approved = [each for each, kind in ((True, "approve"), (False, "deny")) if kind in takes]
     fields: dict[str, JSON] = {
         "approved": {"type": "boolean", "enum": approved} if approved else None,
-        "editedArgs": schema if "approve" in takes else None,
+        "editedArgs": schema if "edit" in takes else None,
         "rerun": {"type": "boolean", "enum": [True]} if "rerun" in takes else None,
         "answer": {"type": "string", "description": "How it ended, or its result."} if "answer" in takes else None,
         "reason": _REASON,
@@ -67,22 +66,19 @@ def _schema(takes: frozenset[str], schema: JSON) -> dict[str, JSON]:
     return {"type": "object", "properties": properties, "required": ["approved"] if "approve" in takes else []}
 
 
-def list_kinds(call: PendingView) -> list[str]:
-    """Return the decisions that clients may make. They give no results of tools of the server that did not start."""
-    return [kind for kind in call["takes"] if not (kind == "answer" and call["why"] == "approval")]
-
-
-def read_answer(entry: ResumeEntry, waiting: Mapping[str, PendingView]) -> tuple[str, Decision]:
+def read_answer(entry: ResumeEntry, offers: Mapping[str, Offer]) -> tuple[str, Decision]:
     """Return the path of the call that an answer is about, and the decision, bound to what was shown.
 
-    `waiting`: the calls that wait, by digest.
+    `offers`: what the person may do with the calls that wait, by digest.
 
     Raises:
         ValueError: the answer is not one that an interrupt asks for.
 
     """
     path, digest, decision = _read(entry)
-    if digest in waiting and kind_of(decision) not in list_kinds(waiting[digest]):
+    is_edit = isinstance(decision, Approve) and decision.input is not None
+    kinds = {"edit"} if is_edit else {"answer"} if isinstance(decision, Answer) else set[str]()
+    if digest in offers and not kinds <= offers[digest].kinds:
         raise ValueError(_EXPECTED)
     return path, decision
 

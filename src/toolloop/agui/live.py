@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Final
+from itertools import groupby
+from typing import Any, Final
 
 import anyio
+from attrs import evolve
 
 import toolloop.events as ev
 from toolloop._drivers.event_loops import call_soon
@@ -96,7 +98,7 @@ class Live:
     def join(self, loop_id: str, reader: Reader) -> None:
         """Hand events to a reader from now on, those of the request under way first."""
         with self._lock:
-            for event in self._recent.get(loop_id, ()):
+            for event in _join(self._recent.get(loop_id, ())):
                 reader.put(event)
             self._readers.setdefault(loop_id, []).append(reader)
 
@@ -106,3 +108,17 @@ class Live:
             self._readers[loop_id].remove(reader)
             if not self._readers[loop_id]:
                 del self._readers[loop_id]
+
+
+_PARTS: Final = {ev.TextDelta: "text", ev.ThinkingDelta: "thinking", ev.InputDelta: "partial_json"}
+
+
+def _join(events: Iterable[ev.WatchEvent]) -> Iterator[ev.WatchEvent]:
+    """Yield events with adjacent parts of one text as one: a long reply has thousands, each with a size of its own."""
+    for kind, same in groupby(events, lambda event: (type(event), event.path, getattr(event, "call_id", ""))):
+        first, *rest = same
+        if (name := _PARTS.get(kind[0])) is None:
+            yield from (first, *rest)
+        else:
+            text: Any = {name: "".join(getattr(each, name) for each in (first, *rest))}
+            yield evolve(first, **text)

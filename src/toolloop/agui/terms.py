@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
@@ -29,6 +29,7 @@ class Terms:
         taken: the names of the tools of the server.
         patterns: the names of tools that a front end may bring, with `*` and `?` as in a shell.
         secret: the tools with secret parameters. Their inputs are not streamed.
+        brought: the tools that front ends brought to this conversation, as its loop has recorded it.
 
     """
 
@@ -36,24 +37,25 @@ class Terms:
     taken: frozenset[str]
     patterns: tuple[str, ...]
     secret: frozenset[str]
+    brought: frozenset[str] = frozenset()
 
-    def is_front_end(self, tool: str) -> bool:
-        """Return whether a tool is one of the front end, which runs its calls and has their results."""
+    def may_bring(self, tool: str) -> bool:
+        """Return whether a front end may bring a tool of this name."""
         return tool not in self.taken and any(fnmatchcase(tool, pattern) for pattern in self.patterns)
 
     def has_call(self, tool: str) -> bool:
         """Return whether the calls of a tool are shown."""
-        return "calls" in self.parts or self.is_front_end(tool)
+        return "calls" in self.parts or tool in self.brought
 
     def result(self, tool: str, text: str, outcome: str, *, is_error: bool) -> str:
         """Return what a client gets of a result: the text, or a word for how the call ended."""
-        is_shown = "results" in self.parts or self.is_front_end(tool)
+        is_shown = "results" in self.parts or tool in self.brought
         return text if is_shown else _WORDS.get(outcome, "failed" if is_error else "done")
 
-    def have_room(self, tools: Iterable[Event]) -> bool:
-        """Return whether the tools of front ends among these are not too many, and not too large."""
-        theirs = [each for each in tools if self.is_front_end(each.get("name", ""))]
-        return len(theirs) <= MOST_TOOLS and len(json.dumps(theirs)) <= MOST_BYTES
+    @staticmethod
+    def have_room(tools: Collection[Event]) -> bool:
+        """Return whether these tools of front ends are not too many, and not too large."""
+        return len(tools) <= MOST_TOOLS and len(json.dumps([*tools])) <= MOST_BYTES
 
     def definitions(self, tools: Iterable[Tool]) -> tuple[dict[str, Event], list[Event]]:
         """Return the definitions of the tools that a client brings, by name, and why others are not taken.
@@ -66,7 +68,7 @@ class Terms:
         for each in tools:
             schema = each.parameters or {"type": "object", "properties": {}}
             is_valid = isinstance(schema, dict) and schema.get("type") == "object" and _NAME.fullmatch(each.name)
-            if is_valid and self.is_front_end(each.name) and each.name not in found:
+            if is_valid and self.may_bring(each.name) and each.name not in found:
                 found[each.name] = {"name": each.name, "description": each.description, "input_schema": schema}
             else:
                 why = "the server takes no such tool from a front end, or has one of this name"

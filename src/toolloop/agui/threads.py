@@ -13,17 +13,16 @@ from typing import Any
 import anyio
 from attrs import define, field, frozen
 
-from toolloop._drivers.event_loops import in_thread, spawn
+from toolloop._drivers.event_loops import spawn
 from toolloop._worker.asynchronous import AsyncWorker
 from toolloop.agui.doors import LOG
 from toolloop.agui.live import Live
-from toolloop.agui.terms import Event, Terms
+from toolloop.agui.terms import Terms
 from toolloop.errors import Conflict
-from toolloop.inbox import AsyncInbox, May, Seen, Sees
-from toolloop.inbox.rights.rights import Rights, with_answers
-from toolloop.machine import Round
+from toolloop.inbox import Action, AsyncInbox, May, Seen, Sees
+from toolloop.inbox.rights.rights import with_answers
 from toolloop.machine.values.names import Person
-from toolloop.stores import Store
+from toolloop.stores import Store, StoredLoop
 from toolloop.tools import ToolRegistry
 from toolloop.tools.calls import ToolCall
 
@@ -86,7 +85,16 @@ class Threads:
 
     def inbox_of(self, person: Person) -> AsyncInbox:
         """Return the inbox of a person, who sees only threads of this application."""
-        return AsyncInbox(self.store).as_(person, may=self.may, sees=self._seen, via="agui")
+        return AsyncInbox(self.store).as_(person, may=self._allows, sees=self._seen, via="agui")
+
+    def _allows(self, person: Person, action: Action, loop: StoredLoop, call: ToolCall | None) -> bool:
+        """Return whether a person may do something. It is asked as the decision is stored.
+
+        Clients give no result of a tool of the server that did not start, whatever they were shown before.
+        """
+        if action == "answer" and call is not None and call.why == "approval":
+            return False
+        return self.may is None or with_answers(self.may)(person, action, loop, call)
 
     def _seen(self, person: Person) -> Seen:
         """Return the metadata of the threads of a person. It is called in threads."""
@@ -106,36 +114,11 @@ class Threads:
         named = json.dumps([self.name, person.name, thread]).encode()
         return f"agui-{hmac.new(self.key.encode(), named, hashlib.sha256).hexdigest()[:32]}"
 
-    async def create(self, person: Person, thread: str, brought: Mapping[str, Event]) -> None:
-        """Create the loop of a thread, with the tools of its front end. It waits for its first message."""
-        tools = [*self.params.get("tools", ()), *brought.values()]
-        params = {**self.params, "messages": [], **({"tools": tools} if tools else {})}
+    async def create(self, person: Person, thread: str) -> None:
+        """Create the loop of a thread. It waits for its first message."""
         metadata = {"agui": self.name, "owner": person.name, "thread": thread}
         with suppress(Conflict):  # another run has just created it
-            async with self.open(loop_id=self.loop_of(person, thread), params=params, metadata=metadata):
+            async with self.open(
+                loop_id=self.loop_of(person, thread), params={**self.params, "messages": []}, metadata=metadata
+            ):
                 pass
-
-    async def read(self, loop_id: str) -> tuple[tuple[ToolCall, ...], Round | None, frozenset[str]]:
-        """Return the calls of a loop that wait, its open round, and the ids of all that was ever said in it."""
-        async with self.open(loop_id=loop_id) as handle:
-            root = handle.state.root
-            return handle.pending, root.round, frozenset(root.said)
-
-    async def offer(self, person: Person, loop_id: str, brought: Mapping[str, Event]) -> list[Event]:
-        """Add the tools that come with a message, none of which changes. Return why others are ignored."""
-        rights = Rights.of(person, self.may, None, may_wait=True)
-        if not await in_thread(lambda: rights.allow("say", self.store.head(loop_id))):
-            return []  # the message is refused, too
-        async with self.open(loop_id=loop_id) as handle:
-            tools = json.loads(handle.state.root.setup.params).get("tools") or []
-            known = {each.get("name"): each for each in tools}
-            more = [one for name, one in brought.items() if name not in known]
-            is_full = bool(more) and not self.terms.have_room([*known.values(), *more])
-            if more and not is_full:
-                handle.update_params(tools=[*tools, *more])
-                await handle.flush()
-        full = "the thread has as many tools of front ends as it may have"
-        notes = [{"what": "tool", "id": each["name"], "why": full} for each in more if is_full]
-        changed = [name for name, one in brought.items() if known.get(name, one) != one]
-        why = "the thread began with another definition, which stays"
-        return [*notes, *[{"what": "tool", "id": name, "why": why} for name in changed]]

@@ -7,33 +7,31 @@ counts, and nothing of it is an error: a note tells what was not applied, and wh
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import partial
+from contextlib import aclosing
 from typing import Any, Final
 
 import anyio
-from ag_ui.core import PROTOCOL_VERSION, RunAgentInput, ToolMessage, UserMessage
-from attrs import define, field, frozen
+from ag_ui.core import PROTOCOL_VERSION, Message, RunAgentInput, ToolMessage, UserMessage
+from attrs import define, evolve, field, frozen
 
-from toolloop._drivers.event_loops import in_thread, only_error
+from toolloop._drivers.event_loops import only_error
 from toolloop._interface.loop_view import PendingView
-from toolloop.agui.conversation import Conversation, block_of, is_known, snapshots, with_ids_of
+from toolloop.agui.conversation import Conversation, block_of, is_known, key_of, snapshots, with_ids_of
 from toolloop.agui.doors import LOG
-from toolloop.agui.interrupts import list_kinds, make_interrupt, note_of, read_answer
+from toolloop.agui.interrupts import make_interrupt, note_of, read_answer
 from toolloop.agui.live import Reader
-from toolloop.agui.terms import Event
+from toolloop.agui.terms import Event, Terms
 from toolloop.agui.threads import Threads
 from toolloop.agui.translating import Translator
 from toolloop.errors import CallerError, LoopNotFound, StoreError, ToolLoopError
-from toolloop.inbox import AsyncInbox, LoopChange, ShownLoop
-from toolloop.inbox.rights.rights import Rights
-from toolloop.inbox.shown.words import Need
+from toolloop.inbox import AsyncInbox, LoopChange, Offer, ShownLoop
 from toolloop.machine.values.calls import Answer, Decision
 from toolloop.machine.values.jsontext import JSON
 from toolloop.machine.values.names import Person
-from toolloop.tools.calls import ToolCall
 
 HEARTBEAT: Final = 15.0  # seconds
-_AT_REST = ("needs_decision", "needs_command", "failed", "ended")
+_RETRY: Final = 1.0  # seconds until a store that failed is asked again
+_AT_REST: Final = ("needs_decision", "needs_command", "failed", "ended")
 _FETCH = "a part was left out: only texts, images and PDF files with their data are taken, no addresses"
 _KEPT = "it is kept, and goes out with the results of the calls that wait"
 _REGENERATE = "nothing new came with a history that ends before that of the thread: fork it to go on from there"
@@ -47,15 +45,21 @@ class Picture:
         shown: the loop; None if it does not exist.
         messages: the conversation, with the client's ids.
         known: the ids of its messages, as the loop has them. `said`: of all that was ever said in it.
-        pending: the calls that wait, by digest.
+        terms: what this client may bring, and what it gets.
+        offers: what the person may do with the calls that wait, by digest.
 
     """
 
+    terms: Terms
     shown: ShownLoop | None = None
     messages: Sequence[Event] = ()
     known: frozenset[str] = frozenset()
     said: frozenset[str] = frozenset()
-    pending: Mapping[str, ToolCall] = field(factory=dict)
+    offers: Mapping[str, Offer] = field(factory=dict)
+
+    def is_of_front_end(self, call: PendingView) -> bool:
+        """Return whether a call waits for the front end that brought its tool."""
+        return call["why"] == "external" and len(call["path"]) == 1 and call["name"] in self.terms.brought
 
 
 @define
@@ -121,15 +125,18 @@ class Visit:
         except LoopNotFound:
             if self.threads.sees is not None:
                 raise
-            return Picture()
-        pending, open_, said = await self.threads.read(self.loop_id)
-        settled = {} if open_ is None else {each.id: each.result for each in open_.calls if each.result is not None}
+            return Picture(self.threads.terms)
+        offers = {each.digest: each for each in (await self.inbox.offers(self.loop_id)).values()}
+        terms = evolve(self.threads.terms, brought=frozenset(tool["name"] for tool in shown["brought"]))
         trail = () if "results" in self.threads.terms.parts else await self.inbox.trail(self.loop_id)
         outcomes = {each.path[0]: each.outcome for each in trail if len(each.path) == 1 and each.outcome is not None}
-        messages = Conversation(self.threads.terms, outcomes, settled).messages(shown)
+        messages = Conversation(terms, outcomes, shown["results"]).messages(shown)
         known = frozenset(each["id"] for each in messages)
-        mine = with_ids_of(self.asked.messages, messages)
-        return Picture(shown, mine, known, said, {call.digest: call for call in pending})
+        mine = with_ids_of(self.asked.messages, messages, self.person.name)
+        return Picture(terms, shown, mine, known, frozenset(shown["said"]), offers)
+
+    def _is_known(self, message: Message, known: frozenset[str]) -> bool:
+        return is_known(message, known, self.person.name)
 
     # --- what the client brings --------------------------------------------------------------------------------------
 
@@ -137,30 +144,43 @@ class Visit:
         """Say and decide what the client brings. Return whether it brings anything."""
         says = list[UserMessage]()  # behind the last message that the loop has or had, too
         for each in self.asked.messages:
-            is_old = is_known(each, before.known | before.said)
+            is_old = self._is_known(each, before.known | before.said)
             says = [] if is_old else [*says, each] if each.role == "user" and each.id else says
         if before.shown is None and says:
-            await self.threads.create(self.person, self.asked.thread_id, self.tools)
-        elif says and self.tools:
-            self.notes += await self.threads.offer(self.person, self.loop_id, self.tools)
+            await self.threads.create(self.person, self.asked.thread_id)
+        tools = self._new_tools(before.shown) if says else []
         for each in says:
-            await self._say(each)
-        answers = self._answers(before.shown)
-        results = {} if before.shown is None else self._results(before.shown)
+            await self._say(each, tools)
+        answers = self._answers(before.offers)
+        results = {} if before.shown is None else self._results(before, before.shown)
         if before.shown is not None or says:
             for name, path, decision in answers:
                 await self._decide("resume", {path: decision}, name)
             if results:
                 await self._decide("result", results)
-        last = [each for each in self.asked.messages if is_known(each, before.known)][-1:]
-        if last and not (says or self.asked.resume) and not is_known(last[0], frozenset([before.messages[-1]["id"]])):
+        last = [each for each in self.asked.messages if self._is_known(each, before.known)][-1:]
+        newest = frozenset(each["id"] for each in before.messages[-1:])
+        if last and not (says or self.asked.resume or self._is_known(last[0], newest)):
             self._note("run", self.asked.run_id, _REGENERATE)
         return bool(says or answers or results)
 
     def _note(self, what: str, name: str, why: str) -> None:
         self.notes.append({"what": what, "id": name, "why": why})
 
-    async def _say(self, message: UserMessage) -> None:
+    def _new_tools(self, shown: ShownLoop | None) -> list[Event]:
+        """Return the tools that come with a message, and note which of them are not taken."""
+        known = {} if shown is None else {tool["name"]: tool for tool in shown["brought"]}
+        more = [one for name, one in self.tools.items() if name not in known]
+        for name, one in self.tools.items():
+            if known.get(name, one) != one:
+                self._note("tool", name, "the thread began with another definition, which stays")
+        if self.threads.terms.have_room([*known.values(), *more]):
+            return more
+        for one in more:
+            self._note("tool", one["name"], "the thread has as many tools of front ends as it may have")
+        return []
+
+    async def _say(self, message: UserMessage, tools: Sequence[Event]) -> None:
         """Say what the user says. A message that was said before changes nothing."""
         content: JSON = message.content
         if not isinstance(content, str):
@@ -169,22 +189,22 @@ class Visit:
             if None in found:
                 self._note("message", message.id, _FETCH)
         try:
-            await self.inbox.say(self.loop_id, [{"role": "user", "content": content}], key=message.id)
+            said = [{"role": "user", "content": content}]
+            await self.inbox.say(self.loop_id, said, key=key_of(self.person.name, message.id), tools=tools)
         except CallerError as error:
             self._note("message", message.id, str(error))
 
-    def _answers(self, shown: ShownLoop | None) -> list[tuple[str, str, Decision]]:
+    def _answers(self, offers: Mapping[str, Offer]) -> list[tuple[str, str, Decision]]:
         """Return the answers: the id of each interrupt, the path of its call, and the decision.
 
         A client that only wants to speak must answer each interrupt: then `cancelled` decides nothing, also when the
         same input comes again.
         """
         found = list[tuple[str, str, Decision]]()
-        waiting = {} if shown is None else {call["digest"]: call for call in shown["pending"]}
         is_speaking = any(each.role == "user" for each in self.asked.messages[-1:])
         for entry in self.asked.resume or ():
             try:
-                path, decision = read_answer(entry, waiting)
+                path, decision = read_answer(entry, offers)
             except ValueError as error:
                 self._note("resume", entry.interrupt_id, str(error))
             else:
@@ -192,10 +212,10 @@ class Visit:
                     found.append((entry.interrupt_id, path, decision))
         return found
 
-    def _results(self, shown: ShownLoop) -> dict[str, Decision]:
+    def _results(self, before: Picture, shown: ShownLoop) -> dict[str, Decision]:
         """Return the answers to calls of the front end's tools. No other call takes a result from a client."""
         said = {each.tool_call_id: each for each in self.asked.messages if each.role == "tool"}
-        calls = [call for call in shown["pending"] if self._is_of_front_end(call) and call["id"] in said]
+        calls = [call for call in shown["pending"] if before.is_of_front_end(call) and call["id"] in said]
         return {call["id"]: _answer(said[call["id"]], call["digest"]) for call in calls}
 
     async def _decide(self, what: str, decisions: Mapping[str, Decision], name: str | None = None) -> None:
@@ -208,8 +228,8 @@ class Visit:
     async def _follow(self, picture: Picture, reader: Reader) -> tuple[list[str], list[Event]]:
         """Send what happens until the loop rests. Return the ids of the client's messages then, and what it used."""
         await self._send_snapshots(snapshots([each.id for each in self.asked.messages], picture.messages))
-        tools = frozenset(each["name"] for each in self.threads.tools.definitions()) | {*self.tools}
-        translator = Translator(picture.messages, self.threads.terms, tools)
+        tools = frozenset(each["name"] for each in self.threads.tools.definitions()) | picture.terms.brought
+        translator = Translator(picture.messages, picture.terms, tools)
         try:
             async with anyio.create_task_group() as group:
                 if picture.shown is not None:
@@ -230,10 +250,18 @@ class Visit:
             await self.send(each)
 
     async def _until_rest(self, reader: Reader) -> None:
-        async for change in self.inbox.watch(self.loop_id):
-            if await self._is_at_rest(change):
-                break
-        reader.end()
+        """Follow the loop to its next pause. A store that fails is asked again."""
+        while True:
+            try:
+                async with aclosing(self.inbox.watch(self.loop_id)) as changes:
+                    async for change in changes:
+                        if await self._is_at_rest(change):
+                            return reader.end()
+            except LoopNotFound:
+                raise
+            except StoreError as error:
+                LOG.warning("could not follow a loop; will retry: %s", error, extra={"loop_id": self.loop_id})
+                await anyio.sleep(_RETRY)
 
     async def _is_at_rest(self, change: LoopChange) -> bool:
         """Return whether a loop rests. One that failed and is due again does not, if it is driven here."""
@@ -241,7 +269,7 @@ class Visit:
             return False
         if change.status != "failed" or self.threads.driver.worker is None:
             return True
-        row = await in_thread(partial(self.threads.store.head, self.loop_id))
+        row = await self.inbox.wait(self.loop_id, _AT_REST)
         return row.status == "failed" and row.head.retry_at is None
 
     # --- the end -----------------------------------------------------------------------------------------------------
@@ -254,10 +282,10 @@ class Visit:
         """Send the conversation and what the person may decide, and return the event that ends the run."""
         picture = await self._look()
         shown = picture.shown
-        interrupts = [] if shown is None else await self._interrupts(shown, picture.pending)
+        interrupts = [] if shown is None else self._interrupts(picture, shown)
         kept = frozenset[str]() if shown is None else frozenset(each["id"] for each in shown["kept"])
         for each in self.asked.messages:
-            if is_known(each, kept):
+            if self._is_known(each, kept):
                 self._note("message", each.id, _KEPT)
         await self._send_snapshots(snapshots(has, picture.messages) or [picture.messages])
         if isinstance(theirs := self.asked.state or {}, dict):  # the state is the client's: only one key of it is ours
@@ -274,44 +302,33 @@ class Visit:
         counts = {"usage": usage} if usage and "usage" in self.threads.terms.parts else {}
         if shown is not None and shown["status"] == "failed":
             return {"type": "RUN_ERROR", "message": str(shown["error"]), "code": "failed", **counts}
-        return {"type": "RUN_FINISHED", **self._outcome(shown, interrupts), **counts}
+        return {"type": "RUN_FINISHED", **self._outcome(picture, interrupts), **counts}
 
-    def _outcome(self, shown: ShownLoop | None, interrupts: Sequence[Event]) -> Event:
+    def _outcome(self, picture: Picture, interrupts: Sequence[Event]) -> Event:
+        shown = picture.shown
         if interrupts:
             return {"outcome": {"type": "interrupt", "interrupts": interrupts}}
         if shown is None or shown["pending"]:
             pending = [] if shown is None else shown["pending"]
-            mine = [call["id"] for call in pending if self._is_of_front_end(call)]
+            mine = [call["id"] for call in pending if picture.is_of_front_end(call)]
             return {"outcome": {"type": "success", **({"pendingToolCallIds": mine} if mine else {})}}
         kind = "cancelled" if shown["termination"] == "stop_condition" else "success"
         return {"outcome": {"type": kind}, "result": {"text": shown["text"], "termination": shown["termination"]}}
 
-    def _is_of_front_end(self, call: PendingView) -> bool:
-        return call["why"] == "external" and len(call["path"]) == 1 and self.threads.terms.is_front_end(call["name"])
-
-    async def _interrupts(self, shown: ShownLoop, pending: Mapping[str, ToolCall]) -> list[Event]:
+    def _interrupts(self, picture: Picture, shown: ShownLoop) -> list[Event]:
         """Return the questions for this person, and note those for others."""
         found = list[Event]()
         for call in shown["pending"]:
-            one = pending.get(call["digest"])
-            if one is None or self._is_of_front_end(call):
+            offer = picture.offers.get(call["digest"])
+            if offer is None or picture.is_of_front_end(call):
                 continue
-            path, need = "/".join(call["path"]), Need(one.demands, one.approvals, self.person)
-            if takes := await in_thread(partial(self._allowed, call, one, need)):
-                has_secrets = path in shown["shown"] and shown["shown"][path]["secret"]
-                schema = None if has_secrets else shown["schemas"].get(path, {"type": "object"})
-                found.append(make_interrupt(call, takes, schema, need.still_needed if need.is_special else ""))
+            path = "/".join(call["path"])
+            if offer.kinds:
+                found.append(make_interrupt(call, offer, shown["schemas"].get(path, {"type": "object"})))
             else:
-                self._note("call", path, f"{' > '.join(call['names'])} waits for {need.still_needed}")
+                waits_for = offer.needs or "another person"
+                self._note("call", path, f"{' > '.join(call['names'])} waits for {waits_for}")
         return found
-
-    def _allowed(self, call: PendingView, one: ToolCall, need: Need) -> frozenset[str]:
-        """Return the decisions that the person may make. It blocks, because it asks the application."""
-        rights = Rights.of(self.person, self.threads.may, None, may_wait=True)
-        row: Any = self.threads.store.head(self.loop_id)
-        left = set() if need.is_mine else {"approve", "rerun"}
-        asked: list[Any] = [each for each in list_kinds(call) if each not in left]
-        return frozenset(each for each in asked if rights.allow(each, row, one))
 
 
 def _answer(message: ToolMessage, digest: str) -> Answer:

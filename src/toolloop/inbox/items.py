@@ -73,6 +73,7 @@ class ShownLoop(TreeView):
         results: the results of calls that ended while others of their round wait or run, by their paths joined with
             "/". They join the conversation with the rest.
         brought: the definitions of tools that came with something that a person said.
+        said: the ids of all that persons said, also of what was withdrawn, or folded by a compaction.
 
     """
 
@@ -84,6 +85,7 @@ class ShownLoop(TreeView):
     left_to_others: LeftView | None
     results: dict[str, ResultView]
     brought: list[JSON]
+    said: list[str]
 
 
 @set_module("toolloop.inbox")

@@ -36,6 +36,7 @@ def shown_loop(store: Store, loop_id: str) -> ShownLoop:
         "left_to_others": left_view(row.left),
         "results": dict(_list_results(state)),
         "brought": _list_brought(state.root.setup),
+        "said": [*state.root.said],
     }
 
 

@@ -1,0 +1,45 @@
+"""What a client that comes in the middle of a reply gets of it."""
+
+from __future__ import annotations
+
+import anyio
+import anyio.lowlevel
+
+from toolloop import events as ev
+from toolloop.agui.live import Live, Reader
+
+
+def loop(loop_id: str) -> ev.WatchedLoop:
+    return ev.WatchedLoop(loop_id, 0, lambda: None)
+
+
+def test_a_client_that_comes_late_to_a_long_reply_gets_it_in_one_piece() -> None:
+    """It is not taken for a slow one, however small the pieces were; text, reasoning and inputs stay apart."""
+    left = list[str]()
+
+    async def read() -> list[ev.WatchEvent]:
+        live = Live()
+        tell = live.for_loop(loop("loop"))
+        tell(ev.RequestStarted(iteration=1, message_id="m1"))
+        for _ in range(9_000):
+            tell(ev.ThinkingDelta(iteration=1, index=0, thinking="h"))
+        for _ in range(9_000):
+            tell(ev.TextDelta(iteration=1, index=1, text="x"))
+        for call_id in ("a", "b"):
+            for _ in range(3_000):
+                tell(ev.InputDelta(iteration=1, index=2, call_id=call_id, name="write", partial_json="1"))
+        reader = Reader(lambda: left.append("left"))
+        live.join("loop", reader)
+        reader.end()
+        await anyio.lowlevel.checkpoint()
+        found = list[ev.WatchEvent]()
+        while (event := await reader.read(60)) is not None:
+            found.append(event)
+        return found
+
+    started, thought, text, *inputs = anyio.run(read)
+    assert isinstance(started, ev.RequestStarted)
+    assert isinstance(thought, ev.ThinkingDelta)
+    assert isinstance(text, ev.TextDelta)
+    assert (thought.thinking, text.text, left) == ("h" * 9_000, "x" * 9_000, [])
+    assert [getattr(each, "partial_json", "") for each in inputs] == ["1" * 3_000] * 2
