@@ -265,7 +265,7 @@ class Engine:
                 case ModelRequest() if self._is_given_up(operation):
                     self.requests.cancel(operation.path)
                 case ModelRequest(summary=summary) if not (is_awaited or (summary and self.progress.has(operation))):
-                    LOG.warning(
+                    LOG.info(  # a stop or a limit gave it up, so it is not a failure
                         "a model request ended after the loop stopped waiting for it",
                         extra=self.progress.log_fields(operation.path),
                     )

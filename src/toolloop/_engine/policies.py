@@ -386,7 +386,7 @@ def call_filters(
                 continue
             content = encode(run.results.sendable(new))
         except Exception:
-            LOG.exception("a result filter failed: %s", name, extra={"tool": call.name, "call_id": call.id})
+            LOG.exception("a result filter failed: %s", name, extra=run.results.log_fields())
             continue
         if content != result.content:
             sizes = len(result.content), len(content)

@@ -161,7 +161,7 @@ def prepare_run(  # noqa: PLR0913 - everything that a tool needs
         spent=spent.append,
     )
     limit = setup.tool_timeout if tool.timeout is None else tool.timeout
-    results = ResultMaker(call, tools.adapter, setup.texts, known)
+    results = ResultMaker(call, tools.adapter, setup.texts, known, setup.loop_id)
     return CallRun(tool, call, setup, context, limit, results, spent)
 
 

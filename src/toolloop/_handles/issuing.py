@@ -72,7 +72,8 @@ class CommandIssuer:
             try:
                 act()
             except ToolLoopError as error:
-                LOG.warning("a command from a signal handler was refused: %s", error)
+                extra = {"loop_id": self._journal.state.root.setup.loop_id}
+                LOG.warning("a command from a signal handler was refused: %s", error, extra=extra)
             self._tell()
 
         self._journal.bus.put_off(later)

@@ -6,6 +6,7 @@ import inspect
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from contextvars import ContextVar
 from typing import Any, Protocol
 
 from attrs import frozen
@@ -18,6 +19,8 @@ from toolloop.tools.responses.failure_texts import Unsendable, describe_failure
 from toolloop.tools.responses.response_types import RawOutputs
 
 LOG = logging.getLogger("toolloop.tools")
+# The loop whose result is made, for the log: an adapter works without a loop, too, so no argument has it.
+LOOP_ID: ContextVar[str | None] = ContextVar("LOOP_ID", default=None)
 
 _MAX_CHARS = 200_000  # about 50,000 tokens
 
@@ -227,5 +230,7 @@ def _log(asked: _Asked, response: object, content: JSON, *, is_error: bool) -> N
         "is_error": is_error,
         "size": len(encode(content)),
     }
+    if (loop_id := LOOP_ID.get()) is not None:
+        about["loop_id"] = loop_id
     with suppress(Exception):  # a handler that raises must not change the result
         LOG.info("tool call answered: %(tool)s, %(response_type)s, %(size)d characters", about, extra=about)

@@ -14,7 +14,7 @@ from toolloop.machine.values.calls import Call, Outcome, Result, text_of_content
 from toolloop.machine.values.jsontext import JSON, decode, encode, well_formed
 from toolloop.machine.values.setup import Texts
 from toolloop.machine.values.texts import fill_text
-from toolloop.tools.responses.adapter import ToolResponseAdapter
+from toolloop.tools.responses.adapter import LOOP_ID, ToolResponseAdapter
 from toolloop.tools.responses.content import content_of, following, listed
 from toolloop.tools.responses.failure_texts import describe_failure
 from toolloop.tools.responses.response_types import RawOutputs
@@ -31,6 +31,7 @@ class ResultMaker:
         adapter: makes a message from the tool's return value or exception.
         texts: the loop's texts for the model.
         known: returns the names of all tools, for results that refer to one; None if some are unknown.
+        loop_id: the loop of the call, for the log.
 
     """
 
@@ -38,6 +39,7 @@ class ResultMaker:
     adapter: ToolResponseAdapter
     texts: Texts
     known: Callable[[], Collection[str] | None]
+    loop_id: str
 
     def returned(self, value: Any) -> Result:
         """Return the result for a return value. A value that cannot be sent becomes an error result."""
@@ -51,15 +53,18 @@ class ResultMaker:
         try:
             return self._adapted(error)
         except Exception:
-            extra = {"tool": self.call.name, "call_id": self.call.id}
-            LOG.exception("the response adapter failed: %s", type(self.adapter).__name__, extra=extra)
+            LOG.exception("the response adapter failed: %s", type(self.adapter).__name__, extra=self.log_fields())
             return self._error(describe_failure(error))
 
     def timed_out(self, seconds: float, *, left_behind: bool) -> Result:
         """Return the error result for a timeout. `left_behind` means that the tool may still run in its thread."""
-        LOG.warning("a tool exceeded its timeout", extra={"tool": self.call.name, "call_id": self.call.id})
+        LOG.warning("a tool exceeded its timeout", extra=self.log_fields())
         text = fill_text(self.texts, "left_behind" if left_behind else "timed_out", seconds=f"{seconds:g}")
         return Result(encode(text), is_error=True, outcome=Outcome.TIMED_OUT)
+
+    def log_fields(self) -> dict[str, str]:
+        """Return the log fields of the call."""
+        return {"loop_id": self.loop_id, "tool": self.call.name, "call_id": self.call.id}
 
     def sendable(self, content: Any, *, is_error: bool = False) -> JSON:
         """Return the content of a result in the API's format.
@@ -77,7 +82,11 @@ class ResultMaker:
 
     def _adapted(self, response: Any) -> Result:
         """Return the adapter's result for a return value or exception."""
-        block, after = self._parts(self.adapter.create_messages(_tool_use(self.call), response))
+        token = LOOP_ID.set(self.loop_id)
+        try:
+            block, after = self._parts(self.adapter.create_messages(_tool_use(self.call), response))
+        finally:
+            LOOP_ID.reset(token)
         is_error = block.get("is_error") is True or issubclass(type(response), BaseException)
         content: Any = block.get("content", "")
         if _is_one_text(content) and (is_error or not _returned_a_block(response, content[0]["text"])):
