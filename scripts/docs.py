@@ -19,13 +19,15 @@ from pathlib import Path
 from typing import Any
 
 from scripts.pictures import PICTURES
+from scripts.reference_pages import page as reference_page
 from scripts.rooms import FLOORS, SOURCE, rooms_on, sentences
+from scripts.surface import DOORS
 from toolloop.machine import STOP_REASONS, TRANSITIONS
 
 ROOT = Path(__file__).parents[1]
 LAZY = ("toolloop", "toolloop.inbox", "toolloop.stores")
 _PART = re.compile(
-    r"(?P<start><!-- generated: (?P<name>[\w-]+) -->\n).*?(?P<end><!-- end of generated part -->)", re.DOTALL
+    r"(?P<start><!-- generated: (?P<name>[\w.-]+) -->\n).*?(?P<end><!-- end of generated part -->)", re.DOTALL
 )
 
 
@@ -91,6 +93,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "temporal-machine": partial(example, "temporal_machine"),
     "state-table": state_table,
     "stop-reasons": stop_reasons,
+    **{door: partial(reference_page, door) for door in DOORS},
 }
 
 

@@ -1,7 +1,8 @@
 """A hook of mkdocs: the Markdown files at the top of the repository are pages of the site, too.
 
-Links between them and the pages of `docs/` lead to the page of the site. A page of the reference must show every name
-that its module exports.
+Links between them and the pages of `docs/` lead to the page of the site. A page of the reference is plain Markdown for
+readers of the repository; the site makes it from the docstrings instead, with links between names. It must show every
+name that its module exports, once.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ TOP = {
     "CONTRIBUTING.md": "contributing.md",
     "SECURITY.md": "security.md",
 }
+_REFERENCE = re.compile(r"<!-- generated: (?P<door>toolloop[\w.]*) -->.*<!-- end of generated part -->", re.DOTALL)
 _LINK = re.compile(r"(?<=\]\()(?P<path>[^)#\s:]+)(?P<anchor>#[^)\s]*)?(?=\))")
 
 
@@ -44,7 +46,7 @@ def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
         target = TOP.get(target, target.removeprefix("docs/"))
         return os.path.relpath(target, Path(here).parent) + (found["anchor"] or "")
 
-    return _LINK.sub(moved, markdown)
+    return _LINK.sub(moved, _REFERENCE.sub(r"::: \g<door>", markdown))
 
 
 def on_page_content(html: str, page: Page, **_: object) -> None:
@@ -52,5 +54,5 @@ def on_page_content(html: str, page: Page, **_: object) -> None:
     found = re.search(r"^::: (\S+)$", page.markdown or "", re.MULTILINE)
     if found:
         names = importlib.import_module(found[1]).__all__
-        if missing := [name for name in names if f'id="{found[1]}.{name}"' not in html]:
-            raise PluginError(f"{page.file.src_uri} does not show {', '.join(missing)}")
+        if wrong := [name for name in names if html.count(f'id="{found[1]}.{name}"') != 1]:
+            raise PluginError(f"{page.file.src_uri} does not show once: {', '.join(wrong)}")

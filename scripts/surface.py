@@ -30,6 +30,7 @@ MODULES = (
     "otel",
     "testing",
 )
+DOORS = tuple(f"toolloop.{name}".rstrip(".") for name in MODULES)
 # Constants have no docstring of their own.
 CONSTANTS = {
     "AsyncSdkClient": "The async clients of the anthropic SDK: `AsyncAnthropic`, and those for other platforms.",

@@ -47,8 +47,8 @@ class Worker(WorkerBase[Provider | SdkClient]):
             by that. Of several missed reminders, only the newest is sent; after the deadline, none is. Workers of a
             store with different times remind each by its own.
         max_attempts: the number of failed requests in a row after which a person must decide. A 429 or 529 is not a
-            failure, but a pause of all loops of this worker, unless the API accepts nothing over so many pauses, or
-            refuses the same request once more than that.
+            failure, but a pause of all loops of this worker. It is one if the API accepts nothing over so many pauses,
+            or refuses the same request once more than that.
         metadata: it takes only loops whose metadata contains all of these, so that several kinds of agents can share a
             store. None: all loops.
         backoff: takes how many attempts have failed in a row, from 1, and returns the seconds until the next one. The

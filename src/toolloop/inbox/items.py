@@ -280,10 +280,10 @@ class TrailEntry:
     """A command of a person, a decision of a person or a policy, a use of a grant, or a call that expired.
 
     Attributes:
-        kind: `approve`, `deny`, `answer`, `rerun`, `grant` (a grant let the call run), `expired`, `stop`, `say`,
-            `withdraw`, `retry`, `revoke` (of a grant), `unlink` (links were revoked), `fork` (the loop began as a copy
-            of the one in `content`), `metadata`, `extend`, `continue`, `restored` (the store was restored from a
-            backup) or `uncertain` (the restored journal does not have the start of this call).
+        kind: `approve`, `deny`, `answer`, `rerun`, `expired`, `stop`, `say`, `withdraw`, `retry`, `metadata`, `extend`
+            or `continue`. `grant`: a grant let the call run. `revoke`: a grant was revoked. `unlink`: links were
+            revoked. `fork`: the loop began as a copy of the one in `content`. `restored`: the store was restored from
+            a backup. `uncertain`: the restored journal does not have the start of this call.
         at: the time, an aware UTC datetime.
         by: the name of the person, if known; for `grant`, of the person who gave it.
         reason: the reason, if given.
