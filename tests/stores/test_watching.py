@@ -118,8 +118,9 @@ def test_one_thread_looks_for_all_who_watch(store: SqliteStore) -> None:
         changes = [Changes() for _ in range(20)]
         for each in changes:
             stack.enter_context(store.watch(each))
+        store.append("loop", entries("b"), expected_rev=1)
         for each in changes:
-            each.settle()
+            assert each.come()
         (thread,) = {*own_threads()} - before
     thread.join(PATIENCE)
     assert not thread.is_alive()
