@@ -10,7 +10,7 @@ __version__ = "0.1.0"
 
 # The one list of the public names. `make docs` writes the stub, which type checkers read, from it.
 _ORIGIN = {
-    "toolloop.machine.values.setup": ("Budget", "LoopDetection", "Texts"),
+    "toolloop.machine.values.setup": ("Budget", "KeepResults", "LoopDetection", "Texts"),
     "toolloop._usage": ("Cost", "IterationUsage", "ModelUsage", "Usage"),
     "toolloop.machine.values.calls": (
         "Answer",

@@ -20,6 +20,7 @@ from . import testing as testing
 from . import tools as tools
 from . import types as types
 from toolloop.machine.values.setup import Budget
+from toolloop.machine.values.setup import KeepResults
 from toolloop.machine.values.setup import LoopDetection
 from toolloop.machine.values.setup import Texts
 from toolloop._usage import Cost
@@ -83,6 +84,7 @@ __all__ = [
     "Inbox",
     "InjectMessages",
     "IterationUsage",
+    "KeepResults",
     "LoopConfig",
     "LoopContext",
     "LoopDetection",

@@ -12,7 +12,8 @@ from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.loop import Failure
 from toolloop.machine.values.calls import DecisionRecord, GrantSpec, Result, Wait, Why
 from toolloop.machine.values.jsontext import encode
-from toolloop.machine.values.setup import Budget, Limits, LoopDetection, LoopFacts, Texts, ToolFacts
+from toolloop.machine.values.long_results import name_result
+from toolloop.machine.values.setup import Budget, KeepResults, Limits, LoopDetection, LoopFacts, Texts, ToolFacts
 from toolloop.machine.values.splicing import Splice
 
 Story = tuple[ev.Event, ...]
@@ -29,6 +30,11 @@ def asked(*calls: object, at: float = 101.0) -> Story:
 def ran(call_id: str, result: Result | None = None, iteration: int = 1) -> Story:
     done = Result(encode("done")) if result is None else result
     return (ev.Started(call_id, at=103.0), ev.Ended(call_id, done, iteration=iteration, attempt=1, at=104.0))
+
+
+def masked(call_id: str) -> str:
+    note = f"[Left out. Read it with {name_result(call_id)}, ...).]"
+    return encode({"role": "user", "content": [{"type": "tool_result", "tool_use_id": call_id, "content": note}]})
 
 
 CLOSED: Story = (ev.TurnEnded(at=105.0), ev.Continued(at=106.0))
@@ -154,6 +160,13 @@ RARE: dict[str, Story] = {
         opened(),
         ev.Said("s1", (m.user("where am I?"),), "ana", "agui", (WHERE,), said_at=100.5),
         *asked(m.call("a", "get_location")),
+    ),
+    "rare-long-results": (
+        opened(keep_results=KeepResults(over=30, head=10, tail=5)),
+        *(*asked(m.call("a", "pure")), *ran("a", Result(encode("a long result " * 9))), *CLOSED),
+        ev.HistoryEdited((Splice(2, 3, (masked("a"),)),), "MaskResults", 90, 60, at=107.0),
+        *(*asked(m.call("b", "pure"), at=108.0), *ran("b", iteration=2), *CLOSED),
+        ev.HistoryEdited((Splice(4, 5, (masked("b"),)),), "MaskResults", 90, 60, at=111.0),
     ),
     "rare-given-up": (
         opened(),

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Never
 from attrs import evolve, field, frozen
 
 from toolloop._interface.config import DEFAULT_CONFIG, LoopConfig
-from toolloop._interface.loop_params import Beginning, as_registry, begin_with, refuse_short_marks
+from toolloop._interface.loop_params import Beginning, add_reader, as_registry, begin_with, refuse_short_marks
 from toolloop._messages.reading import is_blank
 from toolloop._public import set_module
 from toolloop._requests.params import Secrets
@@ -79,7 +79,7 @@ def sub_loop(  # noqa: PLR0913 - the options of a tool and of a loop
         raise BadTool(f"needs_approval of {name} is {needs_approval!r}; give a bool, or a predicate", tool=name)
     if not isinstance(config, LoopConfig):
         raise TypeError(f"config of the sub_loop {name!r} is {a_type(config)}; give a LoopConfig")
-    registry = as_registry(tools)
+    registry = add_reader(as_registry(tools), config.keep_results)
     return SubLoop(
         name,
         description,

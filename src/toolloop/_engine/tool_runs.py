@@ -20,6 +20,7 @@ from toolloop.machine.record.loop import Loop
 from toolloop.machine.rules.calls import digest_of
 from toolloop.machine.tree_effects import outstanding
 from toolloop.machine.values.calls import Call, Outcome, Result, Status
+from toolloop.tools.result_reader import ResultReader
 
 LOG = logging.getLogger("toolloop")
 
@@ -78,6 +79,8 @@ class ToolRuns:
             report=report,
             lease_ends_at=self._progress.journal.lease_ends_at,
         )
+        if isinstance(run.tool, ResultReader):
+            run.tool = run.tool.over(loop.results)
         if self._runtimes.observers(path):
             run.around = partial(bus.around, CallStarted(iteration, call.id, call.name, path=path))
         operation = Operation(path, ("run", *path, call.id), run)

@@ -12,7 +12,7 @@ from attrs import evolve, frozen
 from toolloop._engine.sub_loops import SubLoop
 from toolloop._handles.waking import OnDrift, WakeUp
 from toolloop._interface.config import DEFAULT_CONFIG, DEFAULT_CONTEXT, LoopConfig, check_parts
-from toolloop._interface.loop_params import as_registry, begin_with, check_request, refuse_short_marks
+from toolloop._interface.loop_params import add_reader, as_registry, begin_with, check_request, refuse_short_marks
 from toolloop._journal.journal import read_clock
 from toolloop._journal.store_access import Place, load_state
 from toolloop._requests.output import find_format, with_format, without_format
@@ -75,7 +75,8 @@ class Here:
         if config.has_async() and not is_async:
             raise TypeError("a callable of the config is async, and ToolLoopHandle is not: use AsyncToolLoopHandle")
         _check_strategies(config.strategies(), is_async=is_async)
-        return cls(provider, _make_registry(tools, is_async=is_async), config, context, clock, keeps_limits)
+        registry = add_reader(_make_registry(tools, is_async=is_async), config.keep_results)
+        return cls(provider, registry, config, context, clock, keeps_limits)
 
 
 @frozen

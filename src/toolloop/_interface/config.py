@@ -20,7 +20,16 @@ from toolloop.events import Observer
 from toolloop.machine.values.calls import Answer, Approve, Deny
 from toolloop.machine.values.demands import Ask
 from toolloop.machine.values.jsontext import JSON, a_type
-from toolloop.machine.values.setup import Budget, Execution, Limits, LoopAction, LoopDetection, OnExpiry, Texts
+from toolloop.machine.values.setup import (
+    Budget,
+    Execution,
+    KeepResults,
+    Limits,
+    LoopAction,
+    LoopDetection,
+    OnExpiry,
+    Texts,
+)
 from toolloop.machine.values.texts import PLACES
 from toolloop.prices import Price, Prices
 from toolloop.tools.calls import ToolCall
@@ -96,6 +105,14 @@ def _is_detection(_config: Any, attribute: Any, value: LoopDetection) -> None:
         raise ValueError(f"{attribute.name}.action is {value.action!r}; give one of {', '.join(actions)}")
 
 
+def _keeps(_config: Any, attribute: Any, value: KeepResults) -> None:
+    for name in ("over", "head", "tail"):
+        if not _is_whole(part := getattr(value, name), 1):
+            raise ValueError(f"{attribute.name}.{name} is {part!r}; give a whole number (1 or more)")
+    if value.head + value.tail > value.over:
+        raise ValueError(f"{attribute.name}.over is {value.over}; give at least head + tail, {value.head + value.tail}")
+
+
 def _observes(value: Any) -> bool:
     return callable(value) or hasattr(type(value), "for_loop")
 
@@ -142,6 +159,7 @@ def _can_be_said(_config: Any, attribute: Any, value: Texts) -> None:
 
 
 _budget = optional([_is(Budget, "a Budget, or None for no limit"), _has_sound_parts])
+_keeping = optional([_is(KeepResults, "a KeepResults, or None"), _keeps])
 _detection = optional([_is(LoopDetection, "a LoopDetection, or None for no detection"), _is_detection])
 _filters = _are(callable, "a list of callables, each of which takes (call, content)")
 _observers = [_are(_observes, "a list of callables, each of which takes one event"), _are_not_async]
@@ -210,6 +228,8 @@ class LoopConfig:
         output: the class of the result: of the types that tools take, such as a dataclass or a pydantic model. The API
             is asked for JSON of its schema (`output_config.format`), and `Completed.output` is the object. A reply that
             does not fit is answered once with what is wrong. Only the schema is stored.
+        keep_results: keeps long results out of the history, and lets the model read their rest with a tool of the loop,
+            `read_result`; None leaves them whole. Masked results are read in the same way.
         texts: the texts that the model gets for calls without a result of their tools.
         threads: whether the server keeps the conversation, so that a request sends only new messages; see the docs on
             threads. A client or a model without threads gets the whole history.
@@ -245,6 +265,7 @@ class LoopConfig:
         default=None, converter=_strategies, validator=_compaction, repr=_is_set
     )
     output: Any = field(default=None, converter=_as_output, repr=_is_set)
+    keep_results: KeepResults | None = field(default=None, validator=_keeping)
     texts: Texts = field(factory=Texts, validator=[_is(Texts, "a Texts"), _can_be_said], repr=False)
     threads: bool = field(default=False, validator=_is(bool, "True or False"))
     cache: CacheLifetime | None = field(default=None, validator=_lifetime)
@@ -263,7 +284,8 @@ class LoopConfig:
 
     def strategies(self) -> tuple[Strategy, ...]:
         """Return the strategies of compaction, in their order."""
-        return self.compaction if isinstance(self.compaction, tuple) else ()
+        given: tuple[Strategy, ...] = self.compaction if isinstance(self.compaction, tuple) else ()
+        return given if self.keep_results is None else tuple(each.for_reading() for each in given)
 
     def parts(self) -> dict[str, Any]:
         """Return the values that a loop stores, by the fields of `Setup`."""
@@ -280,6 +302,7 @@ class LoopConfig:
             "callables": self.callables(),
             "threads": self.threads,
             "output": self.output is not None,
+            "keep_results": self.keep_results,
         }
 
     def limits(self) -> Limits:

@@ -15,9 +15,11 @@ from toolloop._requests.output import with_format
 from toolloop._requests.params import Secrets, check_params, split
 from toolloop.errors import BadTool
 from toolloop.machine.values.jsontext import JSON, a_type, encode, plain
-from toolloop.machine.values.setup import Setup
+from toolloop.machine.values.long_results import READ_RESULT
+from toolloop.machine.values.setup import KeepResults, Setup
 from toolloop.tools import Tool, ToolRegistry
 from toolloop.tools.registry import Tools
+from toolloop.tools.result_reader import ResultReader, make_reader
 
 
 @frozen
@@ -116,6 +118,24 @@ def read_brought_tools(tools: Sequence[JSON]) -> tuple[str, ...]:
                 tool=str(tool.get("name", "")) if isinstance(tool, dict) else "",
             )
     return tuple(map(encode, found))
+
+
+def add_reader(tools: ToolRegistry, keep: KeepResults | None) -> ToolRegistry:
+    """Return the tools of a loop, with the tool that reads long results if it keeps them.
+
+    Raises:
+        BadTool: a tool has the name of that tool.
+
+    """
+    if keep is None:
+        return tools
+    rest = [each for each in tools if not isinstance(each, ResultReader)]
+    if any(each.name == READ_RESULT for each in rest):
+        raise BadTool(
+            f"a tool is named {READ_RESULT!r}, but config.keep_results adds a tool of that name. Rename yours",
+            tool=READ_RESULT,
+        )
+    return ToolRegistry([*rest, make_reader(keep)], tools.adapter)
 
 
 def merge_params(stored: Mapping[str, JSON], registry: ToolRegistry) -> dict[str, JSON]:

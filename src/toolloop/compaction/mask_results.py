@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from toolloop._messages.reading import blocks_of, kind_of, role_of, text_key
 from toolloop.compaction.segments import Segment, last_compaction, segments_of, tail_of
 from toolloop.compaction.strategy import Edit, EditStrategy, at_least, edit_of
 from toolloop.compaction.tokens import Outline, content_tokens, outline_of
+from toolloop.machine.values.long_results import READ_RESULT, name_result
 
 #: The beginning of the text that replaces a result.
 MASK_START: Final = "[Left out to save room: "
@@ -39,6 +40,11 @@ class MaskResults(EditStrategy):
 
     keep_rounds: int = field(default=2, validator=at_least(1))
     min_tokens: int = field(default=500, validator=at_least(0))
+    _is_read: bool = field(default=False, alias="is_read", kw_only=True, repr=False)
+
+    def for_reading(self) -> MaskResults:
+        """Return the strategy that names the tool with which a masked result is read."""
+        return evolve(self, is_read=True)
 
     def plan(self, outlines: Sequence[Outline]) -> Edit | None:
         """Return the history with its old results masked; None if there are none."""
@@ -69,8 +75,10 @@ class MaskResults(EditStrategy):
         tokens = content_tokens([block])
         if kind_of(block) != "tool_result" or tokens < self.min_tokens or _stays(block.get("content")):
             return block
-        name = names.get(text_key(block, "tool_use_id") or "") or "a call"
-        masked = {**block, "content": f"{MASK_START}the result of {name}, about {tokens} tokens.]"}
+        call_id = text_key(block, "tool_use_id") or ""
+        name = names.get(call_id) or "a call"
+        how = f" Read it with {name_result(call_id)}, ...)." if self._is_read and name != READ_RESULT else ""
+        masked = {**block, "content": f"{MASK_START}the result of {name}, about {tokens} tokens.{how}]"}
         return masked if content_tokens([masked]) < tokens else block
 
 

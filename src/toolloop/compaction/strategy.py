@@ -90,6 +90,10 @@ class Strategy(ABC):
     at_tokens: int | None = field(default=None, validator=optional(at_least(1)))
     to_tokens: int | None = field(default=None, validator=_target)
 
+    def for_reading(self) -> Strategy:
+        """Return the strategy for a loop whose results stay readable by name."""
+        return self
+
     @abstractmethod
     def plan(self, outlines: Sequence[Outline]) -> Any:
         """Return a plan for a history of any size; None if there is nothing to do."""

@@ -307,7 +307,7 @@ def edit_history(loop: Loop, event: ev.HistoryEdited) -> Loop:
         return loop
     noted = dict(loop.compacted) | {event.strategy: event.after}
     loop = loop._replace(compacted=tuple((name, min(tokens, event.after)) for name, tokens in noted.items()))
-    return edits.rewrite(loop, event.splices) if event.splices else loop
+    return edits.rewrite(edits.keep_masked_results(loop, event.splices), event.splices) if event.splices else loop
 
 
 def revoke(loop: Loop, event: ev.GrantRevoked) -> Loop:

@@ -331,6 +331,7 @@ class Loop(NamedTuple):
         named: how many messages were given a number as an id.
         metadata: the metadata that was changed since the loop was created, by key; None: removed.
         misfit: whether an answer of this user turn did not fit the class of the result.
+        results: the whole texts of results that the history has only in part, each after the id of its call.
 
     """
 
@@ -364,6 +365,7 @@ class Loop(NamedTuple):
     named: int = 0
     metadata: tuple[tuple[str, str | None], ...] = ()
     misfit: bool = False
+    results: Chain[tuple[str, str]] = Chain()
 
     @property
     def round(self) -> Round | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from attrs import evolve
 
@@ -12,9 +12,10 @@ from toolloop.machine.rules.approving import drop_approvals, is_open
 from toolloop.machine.rules.calls import find_deadline
 from toolloop.machine.rules.joining import join_rest
 from toolloop.machine.rules.thinking import mark_stale
-from toolloop.machine.values.calls import Call, DecisionRecord, Status, Why, is_same_json
+from toolloop.machine.values.calls import Call, DecisionRecord, Status, Why, is_same_json, text_of_content
 from toolloop.machine.values.chain import Chain
-from toolloop.machine.values.jsontext import decode, encode
+from toolloop.machine.values.jsontext import JSON, decode, encode
+from toolloop.machine.values.long_results import name_result
 from toolloop.machine.values.setup import Setup
 from toolloop.machine.values.splicing import Splice, apply_splices
 from toolloop.machine.values.stop_reasons import PAUSE
@@ -26,6 +27,27 @@ def rewrite(loop: Loop, splices: Sequence[Splice]) -> Loop:
     messages = Chain(apply_splices(loop.messages, splices))
     loop = loop._replace(messages=messages, edited_at=loop.iterations)
     return mark_stale(loop, splices[0].start if splices else len(messages))
+
+
+def keep_masked_results(loop: Loop, splices: Sequence[Splice]) -> Loop:
+    """Return the loop with the texts of the results that a compaction replaces with a note for `read_result`."""
+    known = {name for name, _ in loop.results}
+    whole = []
+    for splice in () if loop.setup.keep_results is None else splices:
+        old = dict(_list_results(loop.messages[splice.start : splice.stop]))
+        for name, content in _list_results(splice.messages):
+            is_note = isinstance(content, str) and name_result(name) in content
+            if is_note and name not in known and name in old and old[name] != content:
+                whole.append((name, text_of_content(old[name])))
+    return loop._replace(results=loop.results.extend(whole)) if whole else loop
+
+
+def _list_results(messages: Iterable[str]) -> Iterator[tuple[str, JSON]]:
+    for text in messages:
+        content = decode(text)["content"] if '"tool_result"' in text else ()
+        for block in () if isinstance(content, str) else content:
+            if block["type"] == "tool_result":
+                yield block["tool_use_id"], block.get("content", "")
 
 
 # --- the server's compaction -----------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from toolloop.machine.rules.repetition import count_round
 from toolloop.machine.values.calls import Call, Result, Status
 from toolloop.machine.values.chain import Chain
 from toolloop.machine.values.jsontext import JSON, decode, encode
+from toolloop.machine.values.long_results import READ_RESULT, cut_content
 from toolloop.machine.values.setup import Texts
 from toolloop.machine.values.stop_reasons import PAUSE
 from toolloop.machine.values.texts import fill_text
@@ -50,8 +51,9 @@ def close_round(loop: Loop, round_: Round) -> Loop:
     injected messages stay queued (source: rules 23 and 25 of the Messages API).
     """
     repetition = count_round(loop.setup.loop_detection, loop.repetition, round_.calls)
+    loop, cut = cut_long_results(loop, round_)
     after: dict[str, Any] = {"repetition": repetition, "phase": Waiting("tools_executed", closed=round_)}
-    results, notes = _make_results(round_, loop.setup.texts)
+    results, notes = _make_results(cut, loop.setup.texts)
     asked = (*loop.unjoined, *round_.reply_messages)
     if stays_unjoined(asked, round_.calls):
         answer = user_message([_drop_marks(text) for text in results])
@@ -62,9 +64,27 @@ def close_round(loop: Loop, round_: Round) -> Loop:
 
 def make_answer(loop: Loop, round_: Round) -> str:
     """Return the user message that closes a round whose calls are all settled."""
+    _, round_ = cut_long_results(loop, round_)
     results, notes = _make_results(round_, loop.setup.texts)
     alone = stays_unjoined((*loop.unjoined, *round_.reply_messages), round_.calls)
     return user_message([_drop_marks(text) for text in results] if alone else (*results, *notes))
+
+
+def cut_long_results(loop: Loop, round_: Round) -> tuple[Loop, Round]:
+    """Return a round with both ends of its long results, and the loop with their whole texts.
+
+    Code gets its results whole, and what `read_result` returned is short enough.
+    """
+    keep, whole, cut = loop.setup.keep_results, [], []
+    if keep is None:
+        return loop, round_
+    for call in round_.calls:
+        if call.result is None or call.by_code or call.name == READ_RESULT:
+            continue
+        if (found := cut_content(keep, call.id, call.result.content)) is not None:
+            cut.append(call._replace(result=evolve(call.result, content=found[0])))
+            whole.append((call.id, found[1]))
+    return (loop._replace(results=loop.results.extend(whole)), round_.replace(cut)) if cut else (loop, round_)
 
 
 def stays_unjoined(asked: Sequence[str], calls: Sequence[Call]) -> bool:
@@ -108,7 +128,7 @@ def settle_and_join(loop: Loop, **changes: Any) -> Loop:
         return join(loop, drop_unfinished(loop.open_messages), **changes)
     if isinstance(phase, Finished):
         round_ = phase.ended_with or round_
-    round_ = settle_open(round_, loop.setup.texts)
+    loop, round_ = cut_long_results(loop, settle_open(round_, loop.setup.texts))
     results, notes = _make_results(round_, loop.setup.texts)
     answer = (user_message((*results, *notes)),) if round_.calls else ()
     return join(loop, (*loop.open_messages, *answer), **changes)

@@ -65,6 +65,23 @@ class LoopDetection:
     action: LoopAction = "warn"
 
 
+@set_module("toolloop")
+@frozen
+class KeepResults:
+    """Keep long results out of the history: the model gets both ends, and reads the rest with the tool `read_result`.
+
+    Args:
+        over: texts of results with more characters are long.
+        head: how many characters of the beginning the model gets.
+        tail: how many characters of the end. One call of `read_result` returns at most `head + tail` characters.
+
+    """
+
+    over: int = 50_000
+    head: int = 2_000
+    tail: int = 2_000
+
+
 @frozen
 class Limits:
     """The limits of a loop; None means no limit. See `LoopConfig`."""
@@ -169,6 +186,7 @@ class Setup:
         output: whether the last text of an answer must fit `output_config.format` of the parameters.
         brought: the names of the tools in the parameters that came with something that a person said. The front end of
             that person answers their calls.
+        keep_results: which results are long; None leaves all of them in the history.
 
     """
 
@@ -193,6 +211,7 @@ class Setup:
     gone_tools: tuple[ToolFacts, ...] = ()
     output: bool = False
     brought: frozenset[str] = frozenset()
+    keep_results: KeepResults | None = None
 
     @property
     def path(self) -> tuple[str, ...]:

@@ -1,0 +1,210 @@
+"""Long results: the model gets both ends, and reads the rest with a tool of the loop."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+
+from tests.kit.each import each
+from tests.kit.effort import examples
+from tests.kit.loop_trees import bare, task
+from tests.kit.support import yielded
+from tests.kit.tools import params, user
+from tests.promises.properties.checked_tools import PNG
+from toolloop import KeepResults, LoopConfig, MemoryStore, ToolLoopHandle, sub_loop, tool
+from toolloop.compaction import MaskResults
+from toolloop.errors import BadTool
+from toolloop.responses import RawOutputs
+from toolloop.stores import Revision
+from toolloop.stores.checkpoints import Checkpoint, read_checkpoint, write_checkpoint
+from toolloop.testing import ScriptedProvider, call, reply
+
+KEEP = KeepResults(over=100, head=20, tail=10)
+WHOLE = "".join(f"line {number}\n" for number in range(100))
+DONE = reply("done")
+LOG = call("log", {}, id="log-1")
+
+
+@tool
+def log() -> str:
+    """Read the log."""
+    return WHOLE
+
+
+def read(name: str, start: int, length: int, id: str = "read") -> dict[str, Any]:  # noqa: A002 - as `call` has it
+    return reply(calls=[call("read_result", {"name": name, "start": start, "length": length}, id=id)])
+
+
+def results_in(messages: Sequence[Any]) -> list[Any]:
+    """The contents of the results, in order."""
+    blocks = [block for message in messages if isinstance(message["content"], list) for block in message["content"]]
+    return [block["content"] for block in blocks if block["type"] == "tool_result"]
+
+
+def handle_of(script: Any, tools: Any = (log,), **config: Any) -> ToolLoopHandle:
+    given = LoopConfig(**{"keep_results": KEEP, "max_iterations": None, **config})
+    return ToolLoopHandle(ScriptedProvider(script), params=params(messages=[user("Read.")]), tools=tools, config=given)
+
+
+def test_the_model_gets_both_ends_and_reads_the_rest() -> None:
+    """At most `head + tail` characters a call, which are not kept again. The caller sees the whole result."""
+    handle = handle_of([reply(calls=[LOG]), read("log-1", 20, 999), DONE])
+    turn = yielded(handle.next_turn())
+    (result,) = turn.results
+    assert result is not None
+    assert result.content == WHOLE
+    turn.continue_loop()
+    assert handle.run().unwrap().text == "done"
+    note = f"[Left out: the characters from 20 to {len(WHOLE) - 10} of {len(WHOLE)}. Read them with "
+    note += 'read_result(name="log-1", start=20, length=30).]'
+    assert results_in(handle.messages) == [f"{WHOLE[:20]}\n{note}\n{WHOLE[-10:]}", WHOLE[20:50]]
+
+
+@examples(30)
+@given(st.text(max_size=300), st.integers(1, 40), st.integers(1, 40), st.integers(0, 60))
+def test_all_of_a_long_result_can_be_read(text: str, head: int, tail: int, more: int) -> None:
+    """Also if it is a list of texts; a short one is in the history as it is."""
+    keep = KeepResults(over=head + tail + more, head=head, tail=tail)
+
+    @tool(name="log")
+    def texts() -> Any:
+        """Return a text."""
+        return text
+
+    starts = range(0, len(text), head + tail)
+    reads = [read("log-1", start, head + tail, f"read-{start}") for start in starts]
+    handle = handle_of([reply(calls=[LOG]), *reads, DONE], [texts], keep_results=keep)
+    handle.run()
+    first, *parts = results_in(handle.messages)
+    if len(text) <= keep.over:
+        assert text in ("", first)
+    else:
+        assert "".join(parts) == text
+        assert first.startswith(text[:head])
+        assert first.endswith(text[-tail:])
+
+
+def test_results_of_other_content_and_errors_of_the_reader() -> None:
+    """Pictures stay whole; a name that is unknown, and a part outside of the result, are errors for the model."""
+    lines = [{"type": "text", "text": "a" * 80}, {"type": "text", "text": "b" * 80}]
+
+    @tool(name="log")
+    def several(number: int) -> Any:
+        """Return texts, at first with a picture."""
+        return [RawOutputs([*lines, PNG]), lines][number]
+
+    calls = [call("log", {"number": number}, id=f"log-{number}") for number in range(2)]
+    wrong = [read("log-0", 0, 9, "r1"), read("log-1", 999, 9, "r2"), read("log-1", 79, 3, "r3")]
+    handle = handle_of([reply(calls=calls), *wrong, DONE], [several])
+    handle.run()
+    whole, cut, unknown, outside, part = results_in(handle.messages)
+    assert whole == [*lines, PNG]
+    assert cut.startswith("a" * 20 + "\n[Left out: ")
+    assert "no long result has the name 'log-0'" in unknown
+    assert "the result has 161 characters" in outside
+    assert part == "a\nb"
+
+
+@each("how", ["sleep", "snapshot", "fork"])
+def test_it_is_read_after_a_sleep_from_a_snapshot_and_in_a_fork(how: str) -> None:
+    """The text is in the journal, and in the snapshot. So is that of a masked result."""
+    store, left = MemoryStore(), iter([reply(calls=[LOG]), read("log-1", 0, 30, "read"), DONE])
+    parts: dict[str, Any] = {"tools": [log], "config": LoopConfig(keep_results=KEEP)}
+    provider = ScriptedProvider(lambda _: next(left))
+    handle = ToolLoopHandle.open(store, "loop", provider, params=params(messages=[user("Read.")]), **parts)
+    yielded(handle.next_turn())
+    if how == "sleep":
+        handle.close()
+        handle = ToolLoopHandle.open(store, "loop", provider, **parts)
+    elif how == "snapshot":
+        handle = ToolLoopHandle.restore(handle.snapshot(), provider, **parts)
+    else:
+        handle = handle.fork(at=1)
+    if (turn := handle.pending_turn) is not None:
+        turn.continue_loop()
+    assert handle.run().unwrap().text == "done"
+    assert results_in(handle.messages)[-1] == WHOLE[:30]
+    checkpoint = Checkpoint(handle.state, Revision(7, "00"), "0")
+    kept = read_checkpoint(handle.loop_id, write_checkpoint(checkpoint))
+    assert kept is not None
+    assert list(kept.state.root.results) == [("log-1", WHOLE)]
+
+
+def test_a_masked_result_is_read_in_the_same_way() -> None:
+    """One that was long already keeps its name; what the reader returned is masked without one."""
+    calls = [reply(calls=[call("log", {}, id=f"log-{number}")]) for number in range(5)]
+    script = [*calls[:2], read("log-0", 0, 600, "r1"), *calls[2:], read("log-0", 5, 7, "r2"), DONE]
+    for keep in (KeepResults(over=700, head=300, tail=300), KeepResults(over=9000, head=4000, tail=4000)):
+        handle = handle_of(script, keep_results=keep, compaction=MaskResults(1, 0, at_tokens=1))
+        handle.run()
+        results = results_in(handle.messages)
+        assert results[0].endswith(' tokens. Read it with read_result(name="log-0", ...).]')
+        assert results[2].endswith(" tokens.]")
+        assert dict(handle.state.root.results)["log-0"] == WHOLE
+        assert "r1" not in dict(handle.state.root.results)
+        assert results[-1] == WHOLE[5:12]
+
+
+def test_a_loop_inside_a_call_reads_its_own_results_alone() -> None:
+    """With its own configuration."""
+    config = LoopConfig(keep_results=KEEP)
+    kid = sub_loop("kid", "Read.", params=bare(), tools=[log], config=config)
+    seen: list[Any] = []
+
+    def answer(body: Any) -> Any:
+        if body["messages"][0]["content"] != "task":
+            first = [reply(calls=[LOG]), reply(calls=[task("task")]), read("log-2", 0, 9), DONE]
+            return first[len(body["messages"]) // 2]
+        seen.append(body)
+        rest = [reply(calls=[call("log", {}, id="log-2")]), read("log-1", 0, 9), read("log-2", 0, 9, "r2"), DONE]
+        return rest[len(body["messages"]) // 2]
+
+    handle = handle_of(answer, [log, kid])
+    handle.run()
+    _, unknown, own = results_in(seen[-1]["messages"])
+    assert "no long result has the name 'log-1'" in unknown
+    assert own == WHOLE[:9]
+    assert "no long result has the name 'log-2'" in results_in(handle.messages)[-1]
+
+
+def test_the_tool_is_defined_from_the_first_request_on_and_needs_no_approval() -> None:
+    """Without `keep_results` there is none. It counts as a tool call."""
+    handle = handle_of([reply(calls=[LOG]), read("log-1", 0, 9), DONE])
+    handle.run()
+    facts = {each.name: each for each in handle.state.root.setup.tools}
+    assert (facts["read_result"].approval, facts["read_result"].effect) == ("never", "pure")
+    bare_ = ToolLoopHandle(ScriptedProvider([DONE]), params=params(), tools=[log])
+    assert [each.name for each in bare_.state.root.setup.tools] == ["log"]
+
+
+@tool(name="read_result")
+def taken() -> str:
+    """Have the name of the reader."""
+    return ""
+
+
+@each(
+    ("keep", "words"),
+    [
+        (KeepResults(over=10, head=9, tail=9), "keep_results.over is 10; give at least head [+] tail, 18"),
+        (KeepResults(head=0), "keep_results.head is 0; give a whole number"),
+        (3, "keep_results is 3; give a KeepResults"),
+    ],
+)
+def test_values_that_make_no_sense_are_refused(keep: Any, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        LoopConfig(keep_results=keep)
+
+
+def test_a_tool_of_that_name_is_refused_at_construction() -> None:
+    """A tool of the loop, one of a nested loop, and a definition in the parameters."""
+    with pytest.raises(BadTool, match=r"config\.keep_results adds a tool of that name"):
+        handle_of([DONE], [taken])
+    with pytest.raises(BadTool, match=r"config\.keep_results adds a tool of that name"):
+        sub_loop("kid", "Read.", params=bare(), tools=[taken], config=LoopConfig(keep_results=KEEP))
+    defined = {"name": "read_result", "input_schema": {"type": "object"}}
+    with pytest.raises(BadTool, match="read_result"):
+        ToolLoopHandle(ScriptedProvider([DONE]), params=params(tools=[defined]), config=LoopConfig(keep_results=KEEP))
