@@ -60,5 +60,15 @@ fake(
     reply(calls=[("remove", {"path": "/data/1"}), ("remove", {"path": "/etc/2"}), ("remove", {"path": "/opt/3"})]),
 )
 
+# %% before "A model that judges before a person does"
+fake(
+    reply(calls=[("remove", {"path": "/tmp/cache"}), ("remove", {"path": "/home/ana"})]),
+    reply("YES"),
+    reply("NO"),
+)
+
+# %% after "A model that judges before a person does"
+assert ["/tmp/cache" in str(asked.json["messages"]) for asked in api.requests[-2:]] == [True, False]
+
 # %% before "Several persons, groups, and rules that change"
 fake(reply(calls=[("remove", {"path": "/data/g"})]))
