@@ -5,10 +5,13 @@ from __future__ import annotations
 from contextlib import suppress
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 
 from tests.kit.effort import examples
 from tests.kit.machine.worlds import World, lives
+from tests.kit.support import yielded
+from tests.recorded.rare_stories import RARE
 from toolloop import Budget, LoopConfig, MemoryStore, ToolLoopHandle, tool
 from toolloop._usage import Usage
 from toolloop.errors import IllegalCommand
@@ -18,6 +21,7 @@ from toolloop.machine.record.call_changes import call_changes
 from toolloop.machine.record.loop import Finished
 from toolloop.machine.record.state import State
 from toolloop.machine.rewinding import rewind
+from toolloop.machine.tree import begin, step
 from toolloop.stores.codec import replay
 from toolloop.testing import ScriptedProvider, call, reply
 
@@ -79,3 +83,38 @@ def test_an_iteration_that_a_limit_cut_off_is_found_with_its_open_round() -> Non
     found = rewind(replay(store.load("loop").entries), 1).root
     assert isinstance(found.phase, Finished)
     assert found.phase.round is not None
+
+
+def test_a_message_that_a_limit_left_queued_is_cut_off_before_an_edit_too() -> None:
+    """The edited history begins with it."""
+    handle = ToolLoopHandle(
+        ScriptedProvider([reply(calls=[call("ask", {"x": 1}), call("ask", {"x": 2})])]),
+        params={"model": "claude-opus-5-5", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}]},
+        tools=[tool(name="ask", needs_approval=True)(add.function)],
+        config=LoopConfig(budget=Budget(tool_calls=1)),
+        store=(store := MemoryStore()),
+        loop_id="loop",
+    )
+    turn = yielded(handle.next_turn())
+    for waiting in turn.pending:
+        turn.approve(waiting)
+    turn.inject_and_continue("more")
+    handle.run()
+    handle.messages_mut()[0]["content"] = "Begin"
+    handle.flush()
+    *_, last = handle.view(messages=True)["messages"]
+    assert last["content"] == "more"
+    found = rewind(replay(store.load("loop").entries), last["id"]).root
+    assert last["id"] not in dict(list_with_ids(found))
+    assert '"hi"' in found.messages[0]
+
+
+def test_a_message_of_the_loop_itself_is_not_a_point() -> None:
+    """Such as the answer to a result that does not fit."""
+    states = [begin(RARE["rare-output"][0])]  # type: ignore[arg-type]  # it is an Opened
+    for event in RARE["rare-output"][1:]:
+        states.append(step(states[-1], event))
+    journal = list(zip(RARE["rare-output"], states, strict=True))
+    names = [name for name, text in list_with_ids(states[-1].root) if "Again" in text]
+    with pytest.raises(IllegalCommand, match="the loop itself made the message"):
+        rewind(journal, names[0])

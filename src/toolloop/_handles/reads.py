@@ -103,7 +103,8 @@ class LoopReads(Generic[D]):
         """Return the closed history as a list to edit in place: the same list until the next command or `next_turn()`.
 
         An edit shows in `messages` at once. The next command or `next_turn()` applies it. If that raises
-        `InvalidHistory`, correct the same list.
+        `InvalidHistory`, correct the same list. A list of an earlier wait refuses changes, but a change inside one of
+        its messages has no effect and raises nothing.
 
         Raises:
             IllegalCommand: a turn is in progress, or the loop is nested too deep to run.

@@ -190,6 +190,9 @@ class Yielded:
     def inject_and_continue(self, messages: str | Sequence[JSON], by: str | Person | None = None) -> None:
         """Add messages, then continue. A string is one user message.
 
+        If the model paused, only a resumption may come next: the messages join after the reply to it, and the same turn
+        then sends a second request.
+
         Raises:
             InvalidHistory: the API would refuse the messages at this point.
 
