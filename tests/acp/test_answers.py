@@ -179,6 +179,18 @@ def test_what_a_person_may_not_do_is_not_offered(desk: Desk) -> None:
     assert editor.cards.empty()
 
 
+def test_a_person_who_may_only_deny_can_reject(desk: Desk) -> None:
+    desk.given["may"] = lambda person, action, *_: action not in ("approve", "grant")
+    editor = desk.open()
+    session = editor.new()
+    answer = editor.prompt(session, "send bo")
+    card = editor.card()
+    assert [*card.options] == ["reject"]
+    card.choose("reject")
+    assert answer.result(30) == {"stopReason": "end_turn"}
+    assert [each.kind for each in desk.inbox.trail(session) if each.path] == ["deny"]
+
+
 def test_a_call_in_a_nested_loop_is_asked_about(desk: Desk) -> None:
     """It is a call of this session, named by its path."""
     editor = desk.open()

@@ -44,6 +44,7 @@ class Agent:
         self._factory = factory
         self._sessions: dict[str, Session] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._opening = asyncio.Lock()
 
     async def answer(self, method: str, params: JSON, is_notification: bool) -> JSON:  # noqa: FBT001 - of the SDK
         """Answer a message of the editor.
@@ -135,8 +136,11 @@ class Agent:
         parts: dict[str, Any] = {"tools": loops.tools, "config": loops.config, "context": loops.context}
         if is_new:
             parts |= {"params": {**loops.params, "messages": []}, "metadata": loops.mark(**{FOLDER: folder})}
-        handle = await AsyncToolLoopHandle.open(loops.store, session_id, loops.provider, **parts)
-        return self._sessions.setdefault(session_id, Session(loops, folder, handle, self.connection))
+        async with self._opening:  # two loads at once open one handle
+            if session_id not in self._sessions:
+                handle = await AsyncToolLoopHandle.open(loops.store, session_id, loops.provider, **parts)
+                self._sessions[session_id] = Session(loops, folder, handle, self.connection)
+        return self._sessions[session_id]
 
 
 _METHODS: Mapping[str, tuple[type[BaseModel], Callable[[Agent, Any], Awaitable[JSON]]]] = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from contextlib import aclosing, suppress
 from functools import partial
 from typing import Final
@@ -17,8 +18,7 @@ from toolloop._handles.asynchronous import AsyncToolLoopHandle
 from toolloop.acp.loops import AcpLoops
 from toolloop.acp.screen import Screen
 from toolloop.errors import CallerError, LoopNotFound, StoreError
-from toolloop.inbox import AsyncInbox
-from toolloop.inbox.rights.rights import Rights
+from toolloop.inbox import AsyncInbox, Offer
 from toolloop.inbox.shown.words import PAST, Need
 from toolloop.machine.values.calls import Approve, Decision, Deny, Grant, Rerun
 from toolloop.machine.values.demands import Demand
@@ -91,8 +91,7 @@ class Questions:
         return Need(call.demands or (Demand(),), call.counted_approvals, self.loops.person)
 
     async def _show(self, call: ToolCall) -> Card | None:
-        rights = Rights.of(self.loops.person, self.loops.may, None, may_wait=True)
-        if not (options := await in_thread(partial(self._offer, call, rights))):
+        if not (options := self._offer(call, await self.inbox.offers(self.handle.loop_id))):
             return None
         fields = await self.screen.show_call(call.path, call.name)
         if call.reason:
@@ -108,15 +107,19 @@ class Questions:
                     return options.get(name)
         return None
 
-    def _offer(self, call: ToolCall, rights: Rights) -> dict[str, Option]:
-        """Return the answers that the person may give; none if others must decide the call. It blocks."""
-        row, need, is_new = self.loops.store.head(self.handle.loop_id), self._need(call), call.why == "approval"
-        if call.why == "external" or not need.is_mine or not rights.allow("approve" if is_new else "rerun", row, call):
+    def _offer(self, call: ToolCall, offers: Mapping[str, Offer]) -> dict[str, Option]:
+        """Return the answers that the person may give; none if others must decide the call."""
+        offer = offers.get("/".join(call.path))
+        if call.why == "external" or offer is None or offer.digest != call.digest:
             return {}
-        options: dict[str, Option] = {"once": ("Allow once", "allow_once", Approve())}
-        if not is_new:
-            options = {"again": ("Run it again: it may have run already", "allow_once", Rerun())}
-        elif not (need.needs_others or any(each.fresh for each in call.demands)) and rights.allow("grant", row, call):
+        if offer.needs and offer.kinds.isdisjoint({"approve", "rerun"}):  # others must decide: no turn waits for them
+            return {}
+        options = dict[str, Option]()
+        if "approve" in offer.kinds:
+            options["once"] = ("Allow once", "allow_once", Approve())
+        if "rerun" in offer.kinds:
+            options["again"] = ("Run it again: it may have run already", "allow_once", Rerun())
+        if "grant" in offer.kinds:
             exact = "Allow exactly this again, in this session"
             options["exact"] = (exact, "allow_always", Approve(remember=Grant()))
             wider = self.loops.always.get(call.name)
@@ -124,7 +127,7 @@ class Questions:
                 values = ", ".join(f"{key} = {value}" for key, value in (wider.match or {}).items())
                 label = f"Allow {call.name} with {values or 'any input'}, in this session"
                 options["wider"] = (label, "allow_always", Approve(remember=wider))
-        if rights.allow("deny", row, call):
+        if "deny" in offer.kinds:
             options["reject"] = ("Reject", "reject_once", Deny("It was rejected in the editor."))
         return options
 

@@ -50,7 +50,7 @@ class Screen:
                     await self._update(name, status="in_progress")
             case ev.CallProgress():
                 text = event.message or f"{event.progress} of {event.total}"
-                await self._update(name, content=[*self._contents[name], _text(text)])
+                await self._update(name, content=[*self._contents.get(name, ()), _text(text)])
             case ev.CallFinished(plain_text=text, is_error=is_error):
                 await self.finish(name, text, is_error=is_error)
 
@@ -71,7 +71,7 @@ class Screen:
         """Show the end of a call, once."""
         if name in self._open:
             self._open.discard(name)
-            content = [*self._contents[name], _text(text)]
+            content = [*self._contents.get(name, ()), _text(text)]
             await self._update(name, status="failed" if is_error else "completed", content=content)
 
     async def show_ends(self) -> None:
