@@ -57,7 +57,10 @@ def bars(title: str, unit: str, values: Mapping[str, float | None]) -> str:
 
 def lines(title: str, unit: str, curves: Mapping[str, Sequence[tuple[float, float]]]) -> str:
     """Return a curve for each series of rounds and values, with both axes logarithmic."""
-    points = [point for curve in curves.values() for point in curve if point[1] > 0]
+    # Zero has no place on a logarithmic axis.
+    curves = {label: [(x, y) for x, y in curve if y > 0] for label, curve in curves.items()}
+    curves = {label: curve for label, curve in curves.items() if curve}
+    points = [point for curve in curves.values() for point in curve]
     if not points:
         return _picture(f"{title}: not measured", _TOP, iter(()))
     across = _Axis([x for x, _ in points], 70, _WIDTH - _LEFT - 10)
@@ -71,10 +74,10 @@ def lines(title: str, unit: str, curves: Mapping[str, Sequence[tuple[float, floa
         for value in sorted({x for x, _ in points}):
             yield _text(across.at(value), _HEIGHT - 30, f"{value:,.0f}", anchor="middle")
         yield _text((_WIDTH - _LEFT + 60) / 2, _HEIGHT - 10, "rounds", anchor="middle")
-        ends = _spread([(up.at(curve[-1][1]), label) for label, curve in curves.items() if curve])
+        ends = _spread([(up.at(curve[-1][1]), label) for label, curve in curves.items()])
         for label, curve in curves.items():
             colour = _COLOURS[label]
-            yield from _curve([(across.at(x), up.at(y)) for x, y in curve if y > 0], colour)
+            yield from _curve([(across.at(x), up.at(y)) for x, y in curve], colour)
             yield f'<circle cx="{_WIDTH - _LEFT + 2}" cy="{ends[label]:.1f}" r="4" fill="{colour}"/>'
             yield _text(_WIDTH - _LEFT + 12, ends[label] + 4, label)
 
