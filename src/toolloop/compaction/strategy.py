@@ -68,8 +68,9 @@ def _target(strategy: Any, attribute: Any, value: Any) -> None:
         return
     at_least(1)(strategy, attribute, value)
     # A loop compacts again when its history has grown by a quarter: this is then not before `at_tokens`.
-    if strategy.at_tokens is None or value > (most := strategy.at_tokens * 4 // 5):
-        limit = "at_tokens, which is missing" if strategy.at_tokens is None else f"at_tokens, that is {most}"
+    most = 0 if strategy.at_tokens is None else strategy.at_tokens * 4 // 5
+    if value > most:
+        limit = f"at_tokens, that is {most}" if most else "at_tokens, which is missing"
         raise ValueError(f"to_tokens: expected at most four fifths of {limit}, got {value}")
 
 
