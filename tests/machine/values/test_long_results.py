@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from attrs import evolve
-from hypothesis import given, strategies as st
+from hypothesis import example, given, strategies as st
 
 from tests.kit.machine import making as m
 from toolloop.machine.record import journal_events as ev
@@ -21,6 +21,8 @@ KEEP = KeepResults(over=30, head=10, tail=5)
 LONG = "a long result " * 9
 
 
+@example(LONG, 7)
+@example([LONG, LONG], 7)
 @given(st.one_of(st.text(max_size=90), st.lists(st.text(max_size=30), max_size=5)), st.integers(1, 9))
 def test_a_long_text_is_cut_and_its_parts_are_the_text(given_: Any, length: int) -> None:
     """Also a list of texts. A short one is not cut."""
