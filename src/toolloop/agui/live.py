@@ -110,7 +110,11 @@ class Live:
                 del self._readers[loop_id]
 
 
-_PARTS: Final[dict[type[ev.WatchEvent], str]] = {ev.TextDelta: "text", ev.ThinkingDelta: "thinking", ev.InputDelta: "partial_json"}
+_PARTS: Final[dict[type[ev.WatchEvent], str]] = {
+    ev.TextDelta: "text",
+    ev.ThinkingDelta: "thinking",
+    ev.InputDelta: "partial_json",
+}
 
 
 def _join(events: Iterable[ev.WatchEvent]) -> Iterator[ev.WatchEvent]:

@@ -62,7 +62,7 @@ fake(
 
 # %% before "A model that judges before a person does"
 fake(
-    reply(calls=[("remove", {"path": "/tmp/cache"}), ("remove", {"path": "/home/ana"})]),
+    reply(calls=[("remove", {"path": "/tmp/cache"}), ("remove", {"path": "/data/ana"})]),
     reply("YES"),
     reply("NO"),
 )
