@@ -178,7 +178,7 @@ def test_another_process_that_drives_is_waited_for(desk: Desk) -> None:
 
 def _drive(store: Store, session: str, desk: Desk, observe: Any) -> None:
     config = LoopConfig(observers=[observe])
-    tools = [each for each in desk.loops(desk.sessions[0]).tools if each.name != "hang"]
+    tools = [each for each in desk.loops(desk.sessions[0]).tools if getattr(each, "name", "") != "hang"]
     with desk.api.client() as client, ToolLoopHandle.open(store, session, client, tools=tools, config=config) as handle:
         handle.say("from elsewhere")
         handle.run()

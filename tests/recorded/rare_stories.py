@@ -95,6 +95,18 @@ RARE: dict[str, Story] = {
         *ran("b"),
         ev.Decided((("c", FOREVER),), at=104.0),
     ),
+    "rare-members": (
+        opened(members=True, texts=Texts(member_not_run="Note: an earlier {kind}action failed.")),
+        *asked(*(m.call(name, "left_click", toolset_name="computer") for name in "abc"), m.call("d", "pure")),
+        ev.Judged((("a", Wait(Why.APPROVAL)),), only=("a", "d"), at=102.5),
+        ev.Decided((("a", DecisionRecord("approve", by="ana", at=102.75)),), at=102.75),
+        ev.Continued(at=102.75),
+        *ran("a"),
+        *ran("d"),
+        ev.Judged((("b", Wait(Why.APPROVAL)),), only=("b",), at=104.5),
+        ev.TurnEnded(at=105.0),
+        ev.Decided((("b", DecisionRecord("deny", by="ana", reason="no", at=106.0)),), at=106.0),
+    ),
     "rare-end-of-request": (opened(), ev.Requested(at=101.0), ev.Stopped("enough", "ana", "page", said_at=101.5)),
     "rare-abandoned": (
         *(opened(), ev.Requested(at=101.0)),

@@ -156,24 +156,9 @@ STATE = {"type": "browser_state", "tabs": []}
 
 
 @tool
-def screenshot() -> list[dict[str, Any]]:
-    """Take a picture of the page."""
-    return [PNG]
-
-
-@tool(needs_approval=True)
-def click(x: int) -> str:
-    """Click."""
-    return f"clicked at {x}"
-
-
-@tool
-def zoom() -> str:
-    """Fail."""
-    raise OSError("no lens")
-
-
-MEMBERS = (screenshot, click, zoom)
+def screenshot() -> str:
+    """Take a picture."""
+    return "a picture"
 
 
 def member(name: str, given: dict[str, Any] | None = None, call_id: str | None = None) -> dict[str, Any]:
@@ -186,39 +171,36 @@ def sent_results(at: World) -> dict[str, Any]:
     return {block["tool_use_id"]: block for block in results_in(message)}
 
 
-def test_every_result_of_a_toolset_member_names_the_toolset() -> None:
-    """Whether it ran, failed, was denied, answered, or is unknown here; a plain call's result names none."""
+def test_the_members_of_a_toolset_of_the_parameters_are_answered_one_after_the_other() -> None:
+    """Every result names the toolset, also of one that is not run. A plain call's result names none."""
     calls = [
         member("screenshot"),
-        member("zoom"),
         member("click", {"x": 1}),
-        member("click", {"x": 2}, "toolu_answered"),
-        member("click", {"x": 3}, "toolu_edited"),
-        member("click", {"x": "left"}, "toolu_misfit"),
         member("scroll"),
         call("screenshot", id="toolu_plain"),
     ]
-    with over_http([reply(calls=calls), reply("fine")], tools=MEMBERS, asked=params(tools=[BROWSER])) as at:
+    with over_http([reply(calls=calls), reply("fine")], tools=[screenshot], asked=params(tools=[BROWSER])) as at:
         turn = at.turn()
+        assert [(each.name, each.why) for each in at.handle.pending] == [("browser.screenshot", "external")]
+        turn.answer("toolu_screenshot", [PNG, STATE])
+        turn.continue_loop()
+        turn = at.turn()
+        assert [(each.name, each.why) for each in at.handle.pending] == [("browser.click", "external")]
         turn.deny("toolu_click", "not there")
-        turn.answer("toolu_answered", [PNG, STATE])
-        turn.approve("toolu_edited", {"x": 4})
         assert completed(at.handle.run()).text == "fine"
         results = sent_results(at)
         named = {call_id for call_id, block in results.items() if block.get("toolset_name") == "browser"}
         assert named == {block["id"] for block in calls} - {"toolu_plain"}
         assert "toolset_name" not in results["toolu_plain"]
-        told = results["toolu_edited"]["content"]
-        assert [block["type"] for block in told] == ["text", "text"]
-        assert '{"x":4}' in told[1]["text"]
-        assert results["toolu_answered"]["content"] == [PNG, STATE]
+        assert results["toolu_screenshot"]["content"] == [PNG, STATE]
+        assert results["toolu_scroll"]["content"] == "Not executed: an earlier action in this turn failed."
 
 
 def test_a_loop_that_slept_still_knows_the_toolset() -> None:
     script = [reply(calls=[member("click", {"x": 1})]), reply("fine")]
-    with over_http(script, tools=MEMBERS, asked=params(tools=[BROWSER])) as at:
+    with over_http(script, asked=params(tools=[BROWSER])) as at:
         at.turn()
-        woken = ToolLoopHandle.restore(at.handle.snapshot(), at.api.client(), tools=MEMBERS)
+        woken = ToolLoopHandle.restore(at.handle.snapshot(), at.api.client())
         woken.decide({"toolu_click": Deny("no")})
         assert completed(woken.run()).text == "fine"
         assert sent_results(at)["toolu_click"]["toolset_name"] == "browser"
@@ -229,7 +211,7 @@ def test_the_caller_of_a_call_is_kept_unchanged() -> None:
     direct = {"type": "direct"}
     novel = {"type": "another_way_20270101", "tool_id": "srvtoolu_1"}
     calls = [call("screenshot", id="toolu_1", caller=direct), call("screenshot", id="toolu_2", caller=novel)]
-    with over_http([reply(calls=calls), reply("fine")], tools=MEMBERS) as at:
+    with over_http([reply(calls=calls), reply("fine")]) as at:
         at.handle.run()
         asked = at.sent()[1]["content"]
         assert [block["caller"] for block in asked] == [direct, novel]

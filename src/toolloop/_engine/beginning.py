@@ -52,7 +52,7 @@ class Beginnings:
         self._progress.record(ev.TurnEnded(path=path, previews=previews, waits=waits))
 
     def _record_judgement(self, event: ev.Judged) -> None:
-        if event.stop or event.results:
+        if event.stop or event.results or event.only:
             self._progress.record(event)
         else:  # without a time, so that the journal can leave it out
             self._progress.journal.record(event)

@@ -108,7 +108,7 @@ class Policies:
             return ev.Judged(path=effect.path, problems=self._find_problems(loop))
         results: list[tuple[str, PolicyResult]] = []
         for call in [each for each in loop.calls if each.id in effect.calls]:
-            tool = self.tools.get(call.name)
+            tool = None if "." in call.name and not call.is_member else self.tools.get(call.name)
             result: PolicyResult | None = self._reject(loop, call, tool, external)
             if result is None:
                 judged = partial(self._make_result, call=call, tool=tool, external=external, now=now)
@@ -117,7 +117,8 @@ class Policies:
                 result = evolve(result, preview=(yield from _make_preview(tool.preview, call)))
             if result is not None:
                 results.append((call.id, result))
-        return ev.Judged(path=effect.path, results=tuple(results))
+        only = effect.calls if loop.calls.members else ()
+        return ev.Judged(path=effect.path, results=tuple(results), only=only)
 
     def _find_problems(self, loop: Loop) -> tuple[str, ...]:
         """Return why the answer is not one of the class of the result. Without the class, it must be JSON."""
@@ -201,7 +202,7 @@ class Policies:
                 return None
             text = fill_text(texts, "invalid_input", name=call.name, problems=problems)
             return Reject(Outcome.INVALID_INPUT, text)
-        if call.name in external:
+        if call.name in external or (call.is_member and f"{call.toolset}.*" in external):
             return None
         if call.name in loop.setup.gone:
             return Reject(Outcome.UNKNOWN_TOOL, fill_text(texts, "tool_gone", name=call.name))
@@ -399,6 +400,7 @@ def _name_nearest(name: str, loop: Loop, tools: ToolRegistry) -> str:
     """Return the names of the tools of a loop, or of those with the nearest names. The model finds deferred ones."""
     defined = [*tools.definitions(), *(decode(loop.setup.params).get("tools") or ())]
     names = sorted({each["name"] for each in defined if each.get("name") and not each.get("defer_loading")})
+    names += [each for each in tools.names if "." in each]  # a toolset has one definition
     if len(names) <= _MOST_NAMES:
         return ", ".join(names) or "none"
     nearest = sorted(get_close_matches(name, names, _MOST_NAMES, cutoff=0.0))

@@ -21,6 +21,7 @@ from toolloop.machine.values.jsontext import decode
 from toolloop.machine.values.setup import Setup, keep_gone
 from toolloop.prices import Prices
 from toolloop.tools import Tool, ToolRegistry
+from toolloop.tools.registry import list_definitions
 
 
 @define(eq=False)
@@ -53,7 +54,7 @@ class Runtime:
     @classmethod
     def of(cls, setup: Setup, tools: ToolRegistry, config: LoopConfig, secrets: Secrets) -> Runtime:
         """Return the runtime of a loop with this setup."""
-        definitions = [tool.definition() for tool in _in_order(setup, tools)]
+        definitions = list_definitions(_in_order(setup, tools))
         requests = RequestMaker(definitions, secrets, config.cache)
         return cls(
             tools,
@@ -86,6 +87,7 @@ class Runtime:
             gone=(setup.gone | {facts.name for facts in setup.tools}) - set(self.tools.names),
             gone_secrets=tuple((name, secret) for name, secret in setup.gone_secrets if name not in self.tools.names),
             callables=self.config.callables(),
+            members=True,
         )
 
 

@@ -15,7 +15,16 @@ from toolloop.machine.values.jsontext import JSON, canonical, decode
 from toolloop.machine.values.setup import Approval, LoopFacts, Setup, ToolFacts
 
 _STRICTNESS = get_args(Approval)
-_COMPARED = {"tools", "gone", "gone_secrets", "gone_tools", "callables", "params", "limits"}  # compared part by part
+_COMPARED = {
+    "tools",
+    "gone",
+    "gone_secrets",
+    "gone_tools",
+    "callables",
+    "params",
+    "limits",
+    "members",
+}  # compared part by part
 
 
 @frozen

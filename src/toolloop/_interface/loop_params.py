@@ -40,7 +40,13 @@ class Beginning:
     def setup(self, registry: ToolRegistry, config: LoopConfig, **more: Any) -> Setup:
         """Return the setup of a loop with these parameters. `more` sets further fields of `Setup`."""
         tools = tuple(tool.facts() for tool in registry)
-        parts: dict[str, Any] = {**config.parts(), "params": encode(self.stored), "tools": tools, **more}
+        parts: dict[str, Any] = {
+            **config.parts(),
+            "params": encode(self.stored),
+            "tools": tools,
+            "members": True,
+            **more,
+        }
         return Setup(**parts)
 
     def refuse_invalid(self, messages: tuple[str, ...], registry: ToolRegistry, *, asked: str) -> None:
@@ -157,7 +163,7 @@ def check_request(stored: Mapping[str, JSON], definitions: Sequence[JSON], *, as
 
     """
     _refuse_bad(_add_tools(stored, definitions), asked=asked)
-    seen = {definition["name"] for definition in definitions}
+    seen = {definition["name"] for definition in definitions if "name" in definition}  # a toolset has none
     for tool in stored.get("tools") or ():
         name = tool.get("name") if isinstance(tool, dict) else None
         if name in seen:

@@ -102,7 +102,7 @@ def _report_request(before: Loop, _event: ev.Requested, after: Loop) -> list[Wat
 def _report_reply(before: Loop, event: ev.Replied, after: Loop) -> list[WatchEvent]:
     usage = after.usage_log[-1]
     seen: list[WatchEvent] = [RequestAnswered(after.iterations, usage.stop_reason, usage.usage, usage.seconds)]
-    calls = event.reply.calls() if after.round is None else after.round.calls
+    calls = event.reply.calls(members=after.setup.members) if after.round is None else after.round.calls
     seen += _report_proposals(calls, after.iterations)
     if kinds := _find_left_out(event.reply):
         seen.append(BlocksLeftOut(after.iterations, kinds))

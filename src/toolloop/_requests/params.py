@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
@@ -24,6 +25,8 @@ from toolloop.providers import OPTION_NAMES, SECRET_OPTIONS
 from toolloop.providers.message_threads import ThreadedRequest, betas_of, conversation_fingerprint, with_beta
 from toolloop.providers.protocol import Request, given
 
+# The types of entries in `tools` that stand for many tools; an MCP toolset is run by the server (anthropic-sdk 2.14).
+_TOOLSET = re.compile(r"(?!mcp_)(\w+?)_toolset_\d{8}")
 _MCP_TOKEN = "authorization_token"  # noqa: S105 - the name of the API's field, not a token
 # The loop reads these parameters, so they must be at the top level.
 _OWNED = frozenset(
@@ -123,9 +126,15 @@ def split(params: Mapping[str, Any]) -> tuple[dict[str, JSON], Secrets]:
 
 
 def external_names(stored: Mapping[str, JSON], known: Iterable[str]) -> frozenset[str]:
-    """Return the names of tools that only the parameters define. The caller supplies their results."""
-    named = {tool.get("name") for tool in stored.get("tools") or () if isinstance(tool, dict)}
-    return frozenset(name for name in named if isinstance(name, str)) - frozenset(known)
+    """Return the names of tools that only the parameters define. The caller supplies their results.
+
+    The members of a toolset are named together: `computer.*`.
+    """
+    tools, own = [tool for tool in stored.get("tools") or () if isinstance(tool, dict)], {*known}
+    named = {tool["name"] for tool in tools if isinstance(tool.get("name"), str)}
+    toolsets = {found[1] for tool in tools if (found := _TOOLSET.fullmatch(str(tool.get("type"))))}
+    own_toolsets = {name.partition(".")[0] for name in own if "." in name}
+    return frozenset(named - own) | {f"{name}.*" for name in toolsets - own_toolsets}
 
 
 def _with_token(server: JSON, secrets: Secrets) -> JSON:

@@ -228,7 +228,7 @@ class Visit:
     async def _follow(self, picture: Picture, reader: Reader) -> tuple[list[str], list[Event]]:
         """Send what happens until the loop rests. Return the ids of the client's messages then, and what it used."""
         await self._send_snapshots(snapshots([each.id for each in self.asked.messages], picture.messages))
-        tools = frozenset(each["name"] for each in self.threads.tools.definitions()) | picture.terms.brought
+        tools = frozenset(self.threads.tools.names) | picture.terms.brought
         translator = Translator(picture.messages, picture.terms, tools)
         try:
             async with anyio.create_task_group() as group:

@@ -137,7 +137,7 @@ def _add_event(story: Story, before: State, event: ev.Event) -> None:
             _add_texts(story, event.path, [decode(text) for text in event.messages], at)
         case ev.Replied():
             _add_texts(story, event.path, [{"role": "assistant", "content": event.reply.blocks}], at)
-            for call in event.reply.calls():
+            for call in event.reply.calls(members=before.loops[event.path].setup.members):
                 path = (*event.path, call.id)
                 made = CallStory(path, call.name, story.hidden(path, call.name, call.input), at)
                 story.calls[made.path] = made

@@ -21,6 +21,8 @@ Theory
     without a tick.
     The first end of a call is its result. An end that names its run may arrive at any time, and is ignored if it is
     too late.
+    Members of one toolset run one after the other: the next one is judged in `Running`, once the one before it has a
+    result, and is not run if that is an error.
     The journal is the list of events. A judgement that lets every call run is left out of it, because the first start
     implies it.
     The rules never see a path: `tree` routes the events of loops inside calls.
@@ -64,9 +66,11 @@ from toolloop.machine.rules.calls import (
     barrier_is_open,
     clear,
     end_run,
+    find_held,
+    halt_members,
     interrupt,
-    is_to_judge,
     list_startable,
+    list_to_judge,
     may_end,
 )
 from toolloop.machine.rules.deciding import decide
@@ -116,7 +120,8 @@ def take_judgement(loop: Loop, event: ev.Judged) -> Loop:
     """Take the results of the policies. A call without a result may run."""
     if event.stop:
         return stop_loop(loop, event.reason)
-    if read_action(loop) is not RUN:
+    is_running = isinstance(loop.phase, Running)
+    if not is_running and read_action(loop) is not RUN:
         return conclude(loop, event.problems)
     if (found := detect_repetition(loop)) is not None:
         if is_stopped_by(loop, found):
@@ -125,10 +130,14 @@ def take_judgement(loop: Loop, event: ev.Judged) -> Loop:
     if results := dict(event.results):
         refuse_strangers(loop.calls, results)
     asked, judged = len(loop.calls.having(Status.WAITING)), []
-    for call in filter(is_to_judge, loop.calls):
-        loop, after = judge(loop, call, results.get(call.id))
-        judged.append(after)
-    loop = proceed(replace_calls(loop, judged))
+    for call in list_to_judge(loop.calls):
+        if not event.only or call.id in event.only:
+            loop, after = judge(loop, call, results.get(call.id))
+            judged.append(after)
+    loop = halt_members(replace_calls(loop, judged))
+    loop = loop if is_running else proceed(loop)
+    if is_running or isinstance(loop.phase, Judging):  # a member of a toolset comes next
+        return loop
     waits = len(loop.calls.having(Status.WAITING))
     # An edit or a grant can satisfy a policy that asks. Then no new call waits, and the other calls continue.
     if waits == 0 or (waits <= asked and (list_startable(loop) or loop.calls.having(Status.RUNNING))):
@@ -142,7 +151,8 @@ def start(loop: Loop, event: ev.Started) -> Loop:
     if isinstance(loop.phase, Judging):
         loop = take_judgement(loop, _ALL_MAY_RUN)
     call = loop.calls.find(event.call_id)
-    if call is None or call.status is not Status.CLEARED or not barrier_is_open(loop) or is_open(call):
+    may_start = call is not None and call.status is Status.CLEARED and barrier_is_open(loop)
+    if call is None or not may_start or call.id in find_held(loop.calls) or is_open(call):
         raise not_possible(before, event, f"{event.call_id!r} is not a call that may start")
     started = call._replace(status=Status.RUNNING, attempts=call.attempts + 1)
     return replace_calls(loop._replace(started=loop.started.append(call.id)), [started])
@@ -160,7 +170,7 @@ def end_call(loop: Loop, event: ev.Ended) -> Loop:
             raise not_possible(loop, event, f"{event.call_id!r} is not a running call")
     elif call is None or event.iteration != loop.iterations or not may_end(call, event.attempt, event.result):
         return loop
-    loop = replace_calls(loop, [end_run(call, event.result, loop.setup)])
+    loop = halt_members(replace_calls(loop, [end_run(call, event.result, loop.setup)]))
     return ask_where_gone_meanwhile(loop) if event.result is None else loop
 
 
@@ -191,7 +201,8 @@ def decide_calls(loop: Loop, event: ev.Decided) -> Loop:
     # A decision is not older than its call, even if the clock was set back.
     decisions = [(call_id, evolve(decision, at=max(decision.at, loop.now))) for call_id, decision in event.decisions]
     before = loop.calls
-    return remember(replace_calls(loop, decide(loop.setup, loop.round, decisions)), before)
+    decided = replace_calls(loop, decide(loop.setup, loop.round, decisions))
+    return remember(halt_members(decided), before)
 
 
 def continue_loop(loop: Loop, event: ev.Continued) -> Loop:
@@ -323,7 +334,7 @@ def take_history(loop: Loop, event: ev.HistoryTaken) -> Loop:
 
     Calls of the open round that are still in it keep their state, so none runs twice. The others do not run.
     """
-    calls = edits.match_calls(loop.calls, event.reply) if event.reply else []
+    calls = edits.match_calls(loop.calls, event.reply, members=loop.setup.members) if event.reply else []
     if event.reply and not calls:
         raise not_possible(loop, event, "the reply is not an assistant message with calls")
     if why := next(filter(None, (edits.explain_no_rerun(call_id, calls) for call_id in event.rerun)), None):
@@ -454,6 +465,7 @@ TRANSITIONS: dict[type[Phase], dict[type[ev.Event], Rule]] = {
         Running,
         {
             ev.Started: Rule(start, (Running,)),
+            ev.Judged: Rule(take_judgement, (Running, Finished)),
             ev.TurnEnded: Rule(end_turn, (Waiting, Stopping, Finished, Failed)),
             ev.Decided: Rule(decide_calls, (Running,)),
             ev.Approved: Rule(decide_calls, (Running,)),
@@ -541,7 +553,7 @@ def _find_judgement(loop: Loop) -> Judge:
     over = read_action(loop) is not RUN or is_stopped_by(loop, detect_repetition(loop))
     calls = () if over else loop.calls
     stop_when = "stop_when" in loop.setup.callables and all(call.status is Status.PROPOSED for call in calls)
-    names = tuple([call.id for call in calls if is_to_judge(call)])
+    names = () if over else tuple([call.id for call in list_to_judge(loop.calls)])
     return Judge(names, stop_when, output=loop.setup.output and read_action(loop) is END)
 
 
@@ -552,7 +564,9 @@ def _find_runs(loop: Loop, tools: int | None) -> tuple[Effect, ...]:
     places = loop.setup.max_parallel_tools
     free = limits.take_lesser(tools, limits.count_tools_left(loop))
     free = limits.take_lesser(free, None if places is None else max(0, places - running))
-    effects = tuple([RunCall(call.id) for call in list_startable(loop)[:free]])
+    effects: tuple[Effect, ...] = tuple([RunCall(call.id) for call in list_startable(loop)[:free]])
+    if loop.calls.members and (names := [call.id for call in list_to_judge(loop.calls)]):
+        effects = (Judge(tuple(names)), *effects)
     return effects or (() if running else (EndTurn(),))
 
 

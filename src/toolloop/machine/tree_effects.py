@@ -6,7 +6,7 @@ from attrs import evolve, field, frozen
 
 from toolloop.machine.machine import outstanding as effects_of
 from toolloop.machine.queries import count_requests_left_inside, has_running_tool, list_children
-from toolloop.machine.record.effects import Conclude, Effect, EndTurn, RunCall, SendRequest
+from toolloop.machine.record.effects import Conclude, Effect, EndTurn, SendRequest
 from toolloop.machine.record.loop import Loop, Requesting, Running, Stopping, is_over
 from toolloop.machine.record.state import Path, State
 from toolloop.machine.rules import limits
@@ -53,8 +53,8 @@ def _look_inside(state: State, path: Path, room: limits.Room) -> Found:
         return Found(find_conclusions(state, path) or (EndTurn(path),))
     tools = limits.take_lesser(room.tools, limits.count_tools_left(loop))
     below_room = limits.Room(limits.take_lesser(room.requests, count_requests_left_inside(state, path)), tools)
-    runs = (effect for effect in effects_of(loop, tools) if isinstance(effect, RunCall))
-    effects: list[Effect] = [evolve(effect, path=path) for effect in runs]
+    own = (effect for effect in effects_of(loop, tools) if not isinstance(effect, EndTurn))
+    effects: list[Effect] = [evolve(effect, path=path) for effect in own]
     busy = has_running_tool(loop)
     held = frozenset(limits.BEFORE_TOOLS if tools == 0 and may_start(loop) else ())
     for below, child in loops:

@@ -82,7 +82,7 @@ class Arguments:
             # As JSON: only then does a strict pydantic accept an array for a set, and a text for a date.
             fields: dict[str, Any] = adapter.validate_json(text, strict=True, extra="forbid" if self.closed else None)
         except ValidationError as error:
-            raise InvalidInput(self.tool, _problems(error, dict(given))) from error
+            raise InvalidInput(self.tool, find_problems(error, dict(given))) from error
         except Exception as error:  # raised by a validator or a default factory
             raise InvalidInput(self.tool, [f"input: {type(error).__name__}: {error}"]) from error
         return fields
@@ -178,7 +178,7 @@ def _close(schema: JSON) -> None:
             _close(each)
 
 
-def _problems(error: ValidationError, given: JSON) -> list[str]:
+def find_problems(error: ValidationError, given: JSON) -> list[str]:
     """Return one text per field: its path, pydantic's message, and the value; messages of a union are joined."""
     found: dict[str, tuple[list[str], JSON]] = {}
     for each in error.errors(include_url=False, include_context=False, include_input=False):

@@ -105,6 +105,11 @@ class ToolCall:
         return self._call.name
 
     @property
+    def toolset(self) -> str | None:
+        """The toolset that the tool is a member of, such as `computer`, or None."""
+        return self._call.toolset
+
+    @property
     def input(self) -> dict[str, JSON]:
         """The input as the model proposed it."""
         value: dict[str, JSON] = decode(self._call.input)

@@ -95,6 +95,7 @@ class Tool(Generic[P, R]):
     diff: tuple[str, ...] = field(default=(), converter=text_names, kw_only=True)
     path: str | None = field(default=None, kw_only=True)
     secret: tuple[str, ...] = field(default=(), converter=text_names, kw_only=True)
+    _schema: str = field(default="{}", alias="schema", kw_only=True)  # JSON text; of a tool that another one defines
 
     def __attrs_post_init__(self) -> None:
         check_shown(self.name, diff=self.diff, path=self.path, secret=self.secret)
@@ -131,7 +132,7 @@ class Tool(Generic[P, R]):
     @property
     def input_schema(self) -> dict[str, JSON]:
         """A copy of the JSON Schema of the input. Empty for a tool whose schema only the API knows."""
-        schema: dict[str, JSON] = self.definition().get("input_schema", {})
+        schema: dict[str, JSON] = self.definition().get("input_schema") or decode(self._schema)
         return schema
 
     def facts(self) -> ToolFacts:
@@ -144,7 +145,7 @@ class Tool(Generic[P, R]):
         needs, definition = self.needs_approval, self.definition()
         check_names(self.name, self.shown_names, definition)
         approval: Approval = "predicate" if callable(needs) else "always" if needs else "never"
-        schema = definition.get("input_schema")
+        schema = self.input_schema
         return ToolFacts(
             self.name,
             self.effect,

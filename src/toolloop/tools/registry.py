@@ -9,7 +9,7 @@ from toolloop._public import set_module
 from toolloop.errors import BadTool
 from toolloop.tools.function import Tool
 from toolloop.tools.responses.adapter import AnthropicMessagesToolResponseAdapter, ToolResponseAdapter, check_adapter
-from toolloop.tools.sdk_tools import SdkTool, as_tool
+from toolloop.tools.sdk_tools import SdkTool, SdkToolset, as_tools
 
 if TYPE_CHECKING:
     from toolloop.machine.values.jsontext import JSON
@@ -20,7 +20,8 @@ class ToolRegistry:
     """An immutable collection of tools, by name, in the given order.
 
     Args:
-        tools: functions made with `@tool`, or objects made with `anthropic.beta_tool`.
+        tools: functions made with `@tool`, objects made with `anthropic.beta_tool`, or toolsets of the SDK; see
+            `toolset`.
         adapter: makes results from return values; an `AnthropicMessagesToolResponseAdapter` if left out.
 
     Raises:
@@ -35,14 +36,14 @@ class ToolRegistry:
     __slots__ = ("_tools", "adapter")
 
     def __init__(
-        self, tools: Iterable[Tool[..., Any] | SdkTool] = (), adapter: ToolResponseAdapter | None = None
+        self, tools: Iterable[Tool[..., Any] | SdkTool | SdkToolset] = (), adapter: ToolResponseAdapter | None = None
     ) -> None:
         """Store the tools."""
         self.adapter: ToolResponseAdapter = (
             AnthropicMessagesToolResponseAdapter() if adapter is None else check_adapter(adapter)
         )
         self._tools: dict[str, Tool[..., Any]] = {}
-        for each in map(as_tool, tools):
+        for each in (member for given in tools for member in as_tools(given)):
             if each.name in self._tools:
                 raise BadTool(
                     f"two tools are named {each.name!r}, but names must be unique. Rename one with "
@@ -67,7 +68,7 @@ class ToolRegistry:
             BadTool: an annotation of a function has no schema.
 
         """
-        return [each.definition() for each in self]
+        return list_definitions(self)
 
     def only(self, *names: str) -> ToolRegistry:
         """Return a registry with only these tools, in this registry's order.
@@ -107,4 +108,13 @@ class ToolRegistry:
         return f"<ToolRegistry: {', '.join(self.names) or 'no tools'}>"
 
 
-Tools = ToolRegistry | Iterable[Tool[..., Any] | SdkTool]
+def list_definitions(tools: Iterable[Tool[..., Any]]) -> list[dict[str, JSON]]:
+    """Return the definitions of tools. A toolset has one, at the place of its first member."""
+    found: dict[tuple[str, ...], Tool[..., Any]] = {}
+    for each in tools:
+        toolset, dot, _ = each.name.partition(".")
+        found.setdefault((toolset, dot), each)
+    return [each.definition() for each in found.values()]
+
+
+Tools = ToolRegistry | Iterable[Tool[..., Any] | SdkTool | SdkToolset]

@@ -1,18 +1,24 @@
-"""Accept tools made with `anthropic.beta_tool`, without importing the SDK."""
+"""Accept tools made with `anthropic.beta_tool`, and toolsets of the SDK, without importing it before it is needed."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol, cast
+from functools import partial
+from typing import Any, Protocol, cast, get_args
 
 from attrs import frozen
 
 from toolloop._public import set_module
 from toolloop.errors import BadTool
-from toolloop.machine.values.jsontext import JSON, plain
-from toolloop.tools.arguments import Arguments
+from toolloop.machine.values.jsontext import JSON, encode, plain
+from toolloop.machine.values.setup import ToolEffect
+from toolloop.tools.arguments import Arguments, find_problems
+from toolloop.tools.calls import NeedsApproval
+from toolloop.tools.context import ToolContext
 from toolloop.tools.function import Tool, is_async
+from toolloop.tools.options import check_effect, check_timeout
+from toolloop.tools.responses.response_types import RawOutputs
 from toolloop.tools.signature import check_name
 from toolloop.tools.tool_errors import InvalidInput, shown
 
@@ -33,6 +39,135 @@ class SdkTool(Protocol):
     def call(self, arguments: object, /) -> object:
         """Run the tool. `arguments`: the input of the call."""
         ...
+
+
+@set_module("toolloop.types")
+class SdkToolset(Protocol):
+    """A toolset of the anthropic SDK, sync or async: an instance of its browser or computer classes."""
+
+    @property
+    def toolset_name(self) -> str:
+        """The name of the toolset, such as `computer`."""
+        ...
+
+    def to_dict(self) -> Any:
+        """Return the definition for `tools`."""
+        ...
+
+    def tool_result(self, tool_use: Any, /) -> Any:
+        """Run a member. `tool_use`: the block of the call."""
+        ...
+
+
+def as_tools(obj: Tool[..., Any] | SdkTool | SdkToolset) -> list[Tool[..., Any]]:
+    """Return the tools that an object stands for: the members of a toolset, or itself."""
+    if isinstance(getattr(obj, "toolset_name", None), str) and not isinstance(obj, type):
+        return toolset(cast("SdkToolset", obj))
+    return [as_tool(cast("SdkTool", obj))]
+
+
+@set_module("toolloop.tools")
+def toolset(
+    given: SdkToolset,
+    *,
+    needs_approval: NeedsApproval = True,
+    effect: ToolEffect = "once",
+    timeout: float | None = None,
+) -> list[Tool[..., Any]]:
+    """Return the members of a toolset of the anthropic SDK as tools, named such as `computer.left_click`.
+
+    Pass them all to one loop: `tools=[*toolset(desktop, needs_approval=ask)]`. `tools=[desktop]` is short for
+    `tools=toolset(desktop)`. A member that the toolset disables is left out.
+
+    Args:
+        given: an object of a class such as `anthropic.tools.computer.BetaAbstractComputerToolset20260801`.
+        needs_approval: whether a call waits for a decision, or a predicate on the call.
+        effect: as for `tool`.
+        timeout: seconds that a call may take; None means the loop's limit.
+
+    Raises:
+        BadTool: the installed SDK has no types of members of this toolset, or an option is invalid.
+
+    """
+    family, definition = given.toolset_name, plain(given.to_dict())
+    check_effect(effect, family)
+    check_timeout(timeout, family)
+    configs: Mapping[str, Any] = definition.get("configs") or {}
+    off = {name for name, config in configs.items() if config is not None and config.get("enabled") is False}
+    return [
+        Tool(
+            name=f"{family}.{name}",
+            description="",
+            function=partial(_arun_member if is_async(given.tool_result) else _run_member, given, name),
+            needs_approval=needs_approval,
+            effect=effect,
+            is_async=is_async(given.tool_result),
+            intake=MemberIntake(f"{family}.{name}", definition, model),
+            contexts=("context",),
+            timeout=timeout,
+            schema=encode(model.model_json_schema()),
+        )
+        for name, model in _list_members(family).items()
+        if name not in off
+    ]
+
+
+def _list_members(family: str) -> dict[str, Any]:
+    """Return the model of the input of each member of a toolset, from the types that the SDK generates."""
+    from anthropic.types import beta  # noqa: PLC0415 - slow to import, and loaded where there is a toolset
+
+    union = getattr(beta, f"BetaResponse{family.title()}ToolUseBlock", None)
+    if union is None:
+        raise BadTool(f"the installed anthropic has no members of the toolset {family!r}. Upgrade it", tool=family)
+    blocks = [block.model_fields for block in get_args(get_args(union)[0])]
+    return {get_args(fields["name"].annotation)[0]: fields["input"].annotation for fields in blocks}
+
+
+def _tool_use(given: SdkToolset, name: str, arguments: dict[str, JSON], context: ToolContext) -> Any:
+    from anthropic.types.beta import BetaToolUseBlock  # noqa: PLC0415 - as above
+
+    return BetaToolUseBlock(
+        id=context.call_id, name=name, input=arguments, type="tool_use", toolset_name=given.toolset_name
+    )
+
+
+def _run_member(given: SdkToolset, name: str, arguments: dict[str, JSON], context: ToolContext) -> RawOutputs:
+    """Run a member as the SDK's runner does. Its result may be an error."""
+    return RawOutputs([given.tool_result(_tool_use(given, name, arguments, context))])
+
+
+async def _arun_member(given: SdkToolset, name: str, arguments: dict[str, JSON], context: ToolContext) -> RawOutputs:
+    return RawOutputs([await given.tool_result(_tool_use(given, name, arguments, context))])
+
+
+@frozen
+class MemberIntake:
+    """The intake of a member of a toolset.
+
+    Attributes:
+        name: the name of the member, after that of the toolset.
+        fields: the definition of the toolset.
+        model: the SDK's class of the input.
+
+    """
+
+    name: str
+    fields: dict[str, JSON]
+    model: Any
+
+    def definition(self) -> JSON:
+        """Return the definition of the whole toolset."""
+        return self.fields
+
+    def fit(self, given: Mapping[str, JSON]) -> dict[str, Any]:
+        """Return the arguments, or raise `InvalidInput`."""
+        from pydantic import ValidationError  # noqa: PLC0415 - as above
+
+        try:
+            self.model.model_validate(given)
+        except ValidationError as error:
+            raise InvalidInput(self.name, find_problems(error, given)) from error
+        return {"arguments": dict(given)}
 
 
 def as_tool(obj: Tool[..., Any] | SdkTool) -> Tool[..., Any]:

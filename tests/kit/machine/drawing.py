@@ -98,6 +98,7 @@ class Drawing:
             "callables": pick((frozenset[str](), frozenset({"stop_when"}))),
             "decision_timeout": None if self.generous else pick((None, 4.0, 30.0)),
             "loop_detection": None if self.generous else pick((None, *CIRCLES)),
+            "members": True,
         }
 
     def some_blocks(self) -> Iterator[Any]:
@@ -130,6 +131,9 @@ class Drawing:
         tools = ("pure", "once") if self.generous else ("pure", "keyed", "once", "unknown")
         round_ = self.here.iterations + 1  # so ids are the same in other loops of the tree
         calls = [make(f"toolu_{round_}_{n}", self.rng.choice(tools)) for n in range(how_many)]
+        if round_ % 4 == 2:  # without a draw, so that other lives stay as they are
+            sets = (None, "computer", "computer", "browser", "computer")
+            calls = [each | {"toolset_name": of} if of else each for each, of in zip(calls, sets, strict=False)]
         usage = {"input_tokens": self.rng.randrange(9), "output_tokens": self.rng.randrange(9)}
         more: dict[str, Any] = {"stop_details": {"category": "cyber"}} if stop == "refusal" else {}
         if self.chance(2):

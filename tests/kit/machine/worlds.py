@@ -31,6 +31,7 @@ from toolloop.machine.record.loop import (
     Waiting,
 )
 from toolloop.machine.record.state import State
+from toolloop.machine.rules.calls import list_to_judge
 from toolloop.machine.tree import begin, fork, step
 from toolloop.machine.tree_effects import outstanding
 from toolloop.machine.values.calls import Status, Wait, Why
@@ -184,11 +185,13 @@ class World(Drawing):
         return ev.Changed(some_params(self, compaction=self.edits()), names, limits if self.chance(4) else None)
 
     def _judged(self) -> ev.Judged:
-        open_ = [call for call in self.calls() if not call.judged and call.status in ("proposed", "cleared")]
+        round_ = self.here.round
+        open_ = [] if round_ is None else list_to_judge(round_.calls)
         results = tuple((call.id, self.some_result()) for call in open_ if self.chance(2))
         if self.chance(25):
             results = (*results, ("toolu_foreign", Wait(Why.APPROVAL)))
-        return ev.Judged(results, stop=self.chance(15), reason="because")
+        only = tuple(call.id for call in open_) if round_ is not None and round_.calls.members else ()
+        return ev.Judged(results, stop=self.chance(15), reason="because", only=only)
 
     def _decided(self) -> ev.Decided:
         found = [place for place in waiting(self.state) if not self.chance(4)]

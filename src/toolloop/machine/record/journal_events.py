@@ -113,6 +113,7 @@ class Judged(Event):
         results: by call id, in the model's order.
         stop: `stop_when` ended the loop, with `reason`.
         problems: why the answer is not one of the class of the result, with a text for each field.
+        only: the calls that were judged, in a round with members of toolsets; empty: all that had to be.
 
     """
 
@@ -120,6 +121,7 @@ class Judged(Event):
     stop: bool = False
     reason: str | None = None
     problems: tuple[str, ...] = ()
+    only: tuple[str, ...] = ()
 
 
 @frozen

@@ -32,12 +32,15 @@ class RoundCalls(Sequence[Call]):
     Args:
         calls: the calls.
 
+    Attributes:
+        members: the ids of the calls of members of toolsets, in the model's order.
+
     Raises:
         ValueError: two calls have the same id.
 
     """
 
-    __slots__ = ("_by_status", "_calls", "_places")
+    __slots__ = ("_by_status", "_calls", "_places", "members")
 
     def __init__(self, calls: Iterable[Call] = ()) -> None:
         """Index the calls."""
@@ -46,6 +49,7 @@ class RoundCalls(Sequence[Call]):
         self._by_status: dict[Status, list[int]] = {}  # the places of the calls in each status, ascending
         for place, call in enumerate(self._calls):
             self._by_status.setdefault(call.status, []).append(place)
+        self.members = tuple([call.id for call in self._calls if call.is_member])
         if len(self._places) < len(self._calls):
             raise ValueError("two calls of a round have the same id")
 
@@ -61,7 +65,7 @@ class RoundCalls(Sequence[Call]):
     def replace(self, changed: Iterable[Call]) -> RoundCalls:
         """Return a new version in which these calls replace those with the same ids."""
         new = RoundCalls.__new__(RoundCalls)
-        new._places = self._places  # noqa: SLF001 - it is made here
+        new._places, new.members = self._places, self.members  # noqa: SLF001 - it is made here
         new._calls = calls = self._calls.copy()  # noqa: SLF001 - likewise
         new._by_status = by_status = {status: places.copy() for status, places in self._by_status.items()}  # noqa: SLF001 - likewise
         for call in changed:

@@ -67,24 +67,20 @@ class ParsedReply:
         entry = evolve(entry, is_partial=any(part.is_partial for part in parts))
         return entry if parts != evolve(entry, parts=()).by_model else evolve(entry, parts=())
 
-    def calls(self) -> tuple[Call, ...]:
-        """Return the client calls in the model's order. The server runs its own calls."""
-        return list_calls(self.blocks)
+    def calls(self, *, members: bool = True) -> tuple[Call, ...]:
+        """Return the client calls in the model's order. The server runs its own calls. `members`: see `Setup`."""
+        return list_calls(self.blocks, members=members)
 
 
-def list_calls(blocks: Iterable[JSON]) -> tuple[Call, ...]:
-    """Return the client calls in the blocks of a reply, in order."""
-    return tuple(
-        Call(
-            id=block["id"],
-            name=block["name"],
-            input=encode(block["input"]),
-            by_code=_is_by_code(block),
-            toolset=block["toolset_name"] if isinstance(block.get("toolset_name"), str) else None,
-        )
-        for block in blocks
-        if block["type"] == "tool_use"
-    )
+def list_calls(blocks: Iterable[JSON], *, members: bool = True) -> tuple[Call, ...]:
+    """Return the client calls in the blocks of a reply, in order. `members`: see `Setup`."""
+    return tuple(_make_call(block, members=members) for block in blocks if block["type"] == "tool_use")
+
+
+def _make_call(block: Mapping[str, JSON], *, members: bool) -> Call:
+    toolset = _to_text(block.get("toolset_name"))
+    name = f"{toolset}.{block['name']}" if toolset and members else block["name"]
+    return Call(block["id"], name, encode(block["input"]), by_code=_is_by_code(block), toolset=toolset)
 
 
 def read_reply(body: JSON, *, text: str | None = None, request_id: str | None = None) -> ParsedReply:

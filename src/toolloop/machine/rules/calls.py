@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
-from toolloop.machine.record.loop import Loop, Round, replace_calls
+from toolloop.machine.record.loop import Loop, Round, RoundCalls, find_round_calls, replace_calls
 from toolloop.machine.rules.approving import drop_approvals, list_approvals
 from toolloop.machine.rules.limits import take_lesser
 from toolloop.machine.values.calls import (
@@ -28,6 +28,39 @@ LATEST = 253_402_300_799.0  # the latest time of a datetime, in the year 9999
 def is_to_judge(call: Call) -> bool:
     """Return whether a policy must judge the call before it may start."""
     return not call.judged and (call.status is Status.PROPOSED or call.status is Status.CLEARED)
+
+
+def list_to_judge(calls: RoundCalls) -> list[Call]:
+    """Return the calls that policies must judge now."""
+    found, held = [call for call in calls if is_to_judge(call)], find_held(calls)
+    return [call for call in found if call.id not in held] if held else found
+
+
+def find_held(calls: RoundCalls) -> frozenset[str]:
+    """Return the ids of the members of toolsets that wait for the result of an earlier member."""
+    open_, held = set[str | None](), set[str]()
+    for call in (each for name in calls.members if (each := calls.find(name)) is not None):
+        if call.toolset in open_:
+            held.add(call.id)
+        elif call.status is not Status.SETTLED:
+            open_.add(call.toolset)
+    return frozenset(held)
+
+
+def halt_members(loop: Loop) -> Loop:
+    """Return the loop in which no member of a toolset runs after one with an error: the model planned a sequence.
+
+    The text is that of the API, which names the toolset `computer` only (source: anthropic-sdk 2.14).
+    """
+    calls, failed, halted = find_round_calls(loop), set[str | None](), []
+    for call in (each for name in calls.members if (each := calls.find(name)) is not None):
+        if call.result is not None:
+            failed |= {call.toolset} if call.result.is_error else set()
+        elif call.toolset in failed and not call.started:
+            kind = "computer " if call.toolset == "computer" else ""
+            text = fill_text(loop.setup.texts, "member_not_run", kind=kind)
+            halted.append(settle(call, error_result(text, Outcome.NOT_RUN)))
+    return replace_calls(loop, halted)
 
 
 def find_deadline(setup: Setup, now: float, expires_in: float | None = None) -> float | None:
@@ -87,7 +120,9 @@ def barrier_is_open(loop: Loop) -> bool:
 
 def list_startable(loop: Loop) -> list[Call]:
     """Return the calls that may start now: a cleared call has what it demands, and its start is refused if not."""
-    return loop.calls.having(Status.CLEARED) if barrier_is_open(loop) else []
+    cleared = loop.calls.having(Status.CLEARED) if barrier_is_open(loop) else []
+    held = find_held(loop.calls) if cleared else ()
+    return [call for call in cleared if call.id not in held] if held else cleared
 
 
 def may_end(call: Call, attempt: int, result: Result | None) -> bool:

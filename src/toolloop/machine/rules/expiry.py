@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from toolloop.machine.record.loop import Judging, Loop, Running, Stopping, Waiting, is_over, replace_calls
-from toolloop.machine.rules.calls import expire_call
+from toolloop.machine.rules.calls import expire_call, halt_members
 from toolloop.machine.rules.grants import ask_where_gone
 from toolloop.machine.rules.joining import end
 from toolloop.machine.values.calls import Status
@@ -24,7 +24,8 @@ def expire(loop: Loop) -> Loop:
         return loop
     now, waits = loop.now, loop.calls.having(Status.WAITING)  # many, so no function is called for each
     late = [call for call in waits if call.expires_at is not None and call.expires_at <= now]
-    loop = replace_calls(loop, [expire_call(call, loop.setup.texts) for call in late])
+    if late:
+        loop = halt_members(replace_calls(loop, [expire_call(call, loop.setup.texts) for call in late]))
     return ask_where_gone(loop) if loop.grants else loop
 
 

@@ -81,10 +81,13 @@ def take_server_compaction(loop: Loop) -> Loop:
 # --- the history of a runner's caller --------------------------------------------------------------------------------
 
 
-def match_calls(old: RoundCalls, reply: str) -> list[Call]:
-    """Return the calls of a reply; one that is also among the old calls keeps its state. Empty if there are none."""
+def match_calls(old: RoundCalls, reply: str, *, members: bool) -> list[Call]:
+    """Return the calls of a reply; one that is also among the old calls keeps its state. Empty if there are none.
+
+    `members`: see `Setup`.
+    """
     blocks = decode(reply)["content"] if ends_in_reply((reply,)) else ()
-    return [_match_call(old, call) for call in (() if isinstance(blocks, str) else list_calls(blocks))]
+    return [_match_call(old, call) for call in (() if isinstance(blocks, str) else list_calls(blocks, members=members))]
 
 
 def _match_call(old: RoundCalls, call: Call) -> Call:

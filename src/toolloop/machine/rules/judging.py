@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from attrs import evolve
 
 from toolloop.errors import UnknownCall
-from toolloop.machine.record.loop import Loop
+from toolloop.machine.record.loop import Loop, RoundCalls
 from toolloop.machine.rules.approving import (
     count_missing,
     demands_of,
@@ -15,7 +15,7 @@ from toolloop.machine.rules.approving import (
     list_approvals_by_persons,
     renew_demands,
 )
-from toolloop.machine.rules.calls import error_result, find_deadline, is_to_judge, replace_input, settle, settle_by
+from toolloop.machine.rules.calls import error_result, find_deadline, list_to_judge, replace_input, settle, settle_by
 from toolloop.machine.rules.grants import satisfy
 from toolloop.machine.rules.limits import take_lesser
 from toolloop.machine.values.calls import Call, DecisionRecord, Outcome, PolicyResult, Reject, Status, Wait, Why
@@ -23,7 +23,7 @@ from toolloop.machine.values.demands import Edit
 from toolloop.machine.values.texts import fill_text
 
 
-def refuse_strangers(calls: Iterable[Call], names: Iterable[str]) -> None:
+def refuse_strangers(calls: RoundCalls, names: Iterable[str]) -> None:
     """Refuse policy results for calls that do not need judgement.
 
     A call may wait already because its grant has just expired. Its result is accepted and ignored.
@@ -32,7 +32,7 @@ def refuse_strangers(calls: Iterable[Call], names: Iterable[str]) -> None:
         UnknownCall: one of the names is not a call of the round that needs judgement.
 
     """
-    known = {call.id for call in calls if is_to_judge(call) or call.status is Status.WAITING}
+    known = {call.id for call in (*list_to_judge(calls), *calls.having(Status.WAITING))}
     if strangers := set(names) - known:
         raise UnknownCall(
             f"a policy result names {', '.join(sorted(strangers))}, which is not a call that needs judgement",

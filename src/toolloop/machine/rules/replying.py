@@ -56,7 +56,7 @@ def _read(loop: Loop, event: Replied) -> Loop:
         kept = join(loop, [*loop.unjoined, *([cut] if cut else [])], **counted)
         return finish(kept, Truncated(str(reply.stop_reason)))
     text = make_assistant_message(reply.blocks, ends=action is not PAUSE)
-    round_ = Round(loop.iterations + 1, text, reply.calls())
+    round_ = Round(loop.iterations + 1, text, reply.calls(members=loop.setup.members))
     container = reply.container or loop.container  # a reply that resumes a turn may leave it out
     loop = loop._replace(container=container, phase=Judging(round_, action), **counted)
     is_judged = action is RUN or "stop_when" in loop.setup.callables or (action is END and loop.setup.output)

@@ -18,7 +18,7 @@ from toolloop.machine.record.loop import (
     replace_calls,
     round_of,
 )
-from toolloop.machine.rules.calls import ask_again, is_to_judge, lose
+from toolloop.machine.rules.calls import ask_again, list_to_judge, lose
 from toolloop.machine.rules.joining import end, join
 from toolloop.machine.rules.saying import release
 from toolloop.machine.values.calls import Status
@@ -27,7 +27,7 @@ from toolloop.machine.values.calls import Status
 def proceed(loop: Loop) -> Loop:
     """Continue with the open round, or with a request. Queued messages join now if possible."""
     if (round_ := round_of(loop)) is not None:
-        return loop._replace(phase=Judging(round_) if any(map(is_to_judge, round_.calls)) else Running(round_))
+        return loop._replace(phase=Judging(round_) if list_to_judge(round_.calls) else Running(round_))
     loop = loop if loop.unjoined else release(loop)
     if loop.queued and not loop.unjoined:
         return join(loop, (), phase=Ready())

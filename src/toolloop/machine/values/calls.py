@@ -234,6 +234,16 @@ class Call(NamedTuple):  # a named tuple, as `Loop`, because it is copied often
     edit: Edit | None = None  # what became of the newest edit by a person
 
     @property
+    def is_member(self) -> bool:
+        """Return whether it is a call of a member of a toolset, under the name of both: `computer.left_click`."""
+        return self.toolset is not None and self.name.startswith(f"{self.toolset}.")
+
+    @property
+    def own_name(self) -> str:
+        """Return the name that its block has: for a member of a toolset, without that of the toolset."""
+        return self.name.removeprefix(f"{self.toolset}.") if self.is_member else self.name
+
+    @property
     def started(self) -> bool:
         """Return whether it was started at least once."""
         return self.attempts > 0

@@ -125,6 +125,7 @@ class Texts:
     misfit: str = (
         "Your answer does not fit the format that was asked for:\n{problems}\nGive the whole corrected answer again."
     )
+    member_not_run: str = "Not executed: an earlier {kind}action in this turn failed."
     cut_short: str = "The loop inside this call was cut short: {reason}. Its last words were: {text}"
 
 
@@ -187,6 +188,8 @@ class Setup:
         brought: the names of the tools in the parameters that came with something that a person said. The front end of
             that person answers their calls.
         keep_results: which results are long; None leaves all of them in the history.
+        members: whether a call of a member of a toolset is named after both, and waits for the results of the earlier
+            members of that toolset; not in old journals.
 
     """
 
@@ -212,6 +215,7 @@ class Setup:
     output: bool = False
     brought: frozenset[str] = frozenset()
     keep_results: KeepResults | None = None
+    members: bool = False
 
     @property
     def path(self) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ PLACES: dict[str, dict[str, str]] = {
     "loop_warning": {"name": "search", "count": "3"},
     "no_answer": {"reason": "it was refused"},
     "misfit": {"problems": "- amount: must be greater than 0"},
+    "member_not_run": {"kind": "computer "},
     "cut_short": {"reason": "max iterations", "text": "So far"},
 }
 

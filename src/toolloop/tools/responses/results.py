@@ -134,7 +134,7 @@ def kinds_for(call: Call) -> frozenset[str]:
 
 def _tool_use(call: Call) -> dict[str, JSON]:
     """Return the `tool_use` block of a call, with the input that ran."""
-    block = {"type": "tool_use", "id": call.id, "name": call.name, "input": decode(call.effective_input)}
+    block = {"type": "tool_use", "id": call.id, "name": call.own_name, "input": decode(call.effective_input)}
     if call.by_code:
         block["caller"] = {"type": "code_execution"}
     if call.toolset is not None:
