@@ -62,13 +62,13 @@ fake(
 
 # %% before "A model that judges before a person does"
 fake(
-    reply(calls=[("remove", {"path": "/tmp/cache"}), ("remove", {"path": "/data/ana"})]),
+    reply(calls=[("remove", {"path": "/data/cache"}), ("remove", {"path": "/data/ana"})]),
     reply("YES"),
     reply("NO"),
 )
 
 # %% after "A model that judges before a person does"
-assert ["/tmp/cache" in str(asked.json["messages"]) for asked in api.requests[-2:]] == [True, False]
+assert ["/data/cache" in str(asked.json["messages"]) for asked in api.requests[-2:]] == [True, False]
 
 # %% before "Several persons, groups, and rules that change"
 fake(reply(calls=[("remove", {"path": "/data/g"})]))
