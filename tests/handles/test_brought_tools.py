@@ -80,11 +80,20 @@ def test_a_paused_reply_with_thinking_keeps_its_tools() -> None:
         [{"name": "where", "input_schema": "none"}],
         [{"type": "web_search_20250305", "name": "web_search"}],
         [{**WHERE, "cache_control": {"type": "ephemeral"}}],
+        [{**WHERE, "name": "where is"}],
+        [{**WHERE, "name": "w" * 129}],
+        [{**WHERE, "description": 5}],
+        [{**WHERE, "input_schema": {}}],
+        [{**WHERE, "input_schema": {"type": "array"}}],
+        [{**WHERE, "input_schema": {"type": "object", "properties": 7}}],
         ["where"],
     ],
 )
 def test_only_definitions_are_taken(bad: Any) -> None:
-    """Not tools that the API runs itself, for a message must not start costs of another kind."""
+    """Not tools that the API runs itself, for a message must not start costs of another kind.
+
+    Nor those that the API refuses, for no later request would succeed.
+    """
     handle = ToolLoopHandle(ScriptedProvider([]), params=params(messages=[]), tools=[write])
     with pytest.raises(BadTool, match="expected objects with name, input_schema"):
         handle.say("Hi", tools=bad)

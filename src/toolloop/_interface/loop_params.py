@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -109,8 +110,8 @@ def read_brought_tools(tools: Sequence[JSON]) -> tuple[str, ...]:
     """Return the definitions of tools that `say` brings, as JSON texts.
 
     Raises:
-        BadTool: one has other fields than a name, a description and a schema of an object. Tools that the API runs
-            itself are parameters, not something that a front end has.
+        BadTool: one has other fields than a name, a description and a schema of an object, or the API refuses it. Tools
+            that the API runs itself are parameters, not something that a front end has.
         TypeError: it is not a list.
 
     """
@@ -118,12 +119,23 @@ def read_brought_tools(tools: Sequence[JSON]) -> tuple[str, ...]:
         raise TypeError(f"say(): tools: expected a list of definitions of tools, got {a_type(tools)}")
     found = [plain(tool, "say(): tools") for tool in tools]
     for tool in found:
-        if not (_is_tool(tool) and tool.keys() <= _BROUGHT and tool["name"]):
+        if not may_be_brought(tool):
             raise BadTool(
-                f"say(): tools: expected objects with name, input_schema and perhaps description, got {_shorten(tool)}",
+                "say(): tools: expected objects with name, input_schema and perhaps description: a name of at most 128 "
+                "letters, digits, _ and -, a schema with the type 'object', and a description that is a text; "
+                f"got {_shorten(tool)}",
                 tool=str(tool.get("name", "")) if isinstance(tool, dict) else "",
             )
     return tuple(map(encode, found))
+
+
+def may_be_brought(tool: JSON) -> bool:
+    """Return whether this is a definition that `say` takes. One that the API refuses would end each later request."""
+    if not (_is_tool(tool) and tool.keys() <= _BROUGHT and _TOOL_NAME.fullmatch(tool["name"])):
+        return False
+    schema = tool["input_schema"]
+    is_of_object = schema.get("type") == "object" and isinstance(schema.get("properties", {}), dict)
+    return is_of_object and isinstance(tool.get("description", ""), str)
 
 
 def add_reader(tools: ToolRegistry, keep: KeepResults | None) -> ToolRegistry:
@@ -249,6 +261,7 @@ def _shorten(value: JSON) -> str:
 
 
 _LONGEST = 80
+_TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 _BROUGHT = {"name", "description", "input_schema"}
 _CHOICES = frozenset({"auto", "any", "tool", "none"})
 _SHAPES: tuple[tuple[str, Callable[[JSON], bool], str], ...] = (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Collection, Iterable
 from fnmatch import fnmatchcase
 from typing import Any, Final
@@ -12,11 +11,12 @@ from ag_ui.core import Tool
 from attrs import frozen
 from starlette.exceptions import HTTPException
 
+from toolloop._interface.loop_params import may_be_brought
+
 SHOWS: Final = ("text", "reasoning", "calls", "results", "usage")
 MOST_TOOLS: Final = 64
 MOST_BYTES: Final = 64_000  # of the definitions of tools of a front end
 _WORDS = {"denied": "denied", "expired": "denied", "not_run": "denied"}  # of calls that did not run, by outcome
-_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 Event = dict[str, Any]  # an event or a message of AG-UI, as JSON
 
 
@@ -67,9 +67,9 @@ class Terms:
         found, refused = dict[str, Event](), list[Event]()
         for each in tools:
             schema = each.parameters or {"type": "object", "properties": {}}
-            is_valid = isinstance(schema, dict) and schema.get("type") == "object" and _NAME.fullmatch(each.name)
-            if is_valid and self.may_bring(each.name) and each.name not in found:
-                found[each.name] = {"name": each.name, "description": each.description, "input_schema": schema}
+            definition = {"name": each.name, "description": each.description, "input_schema": schema}
+            if may_be_brought(definition) and self.may_bring(each.name) and each.name not in found:
+                found[each.name] = definition
             else:
                 why = "the server takes no such tool from a front end, or has one of this name"
                 refused.append({"what": "tool", "id": each.name, "why": why})
