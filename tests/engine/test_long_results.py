@@ -133,6 +133,27 @@ def test_it_is_read_after_a_sleep_from_a_snapshot_and_in_a_fork(how: str) -> Non
     assert list(kept.state.root.results) == [("log-1", WHOLE)]
 
 
+@each("how", ["sleep", "snapshot"])
+def test_without_a_config_the_stored_one_brings_the_reader(how: str) -> None:
+    """Results are still shortened, and can be read."""
+    store, left = MemoryStore(), iter([reply(calls=[LOG]), read("log-1", 20, 30), DONE])
+    provider = ScriptedProvider(lambda _: next(left))
+    config = LoopConfig(keep_results=KEEP)
+    handle = ToolLoopHandle.open(
+        store, "loop", provider, params=params(messages=[user("Read.")]), tools=[log], config=config
+    )
+    yielded(handle.next_turn())
+    snapshot = handle.snapshot()
+    handle.close()
+    if how == "sleep":
+        handle = ToolLoopHandle.open(store, "loop", provider, tools=[log])
+    else:
+        handle = ToolLoopHandle.restore(snapshot, provider, tools=[log])
+    handle.run()
+    assert [each["name"] for each in provider.requests[-1]["tools"]] == ["log", "read_result"]
+    assert results_in(handle.messages)[-1] == WHOLE[20:50]
+
+
 def test_a_masked_result_is_read_in_the_same_way() -> None:
     """One that was long already keeps its name; what the reader returned is masked without one."""
     calls = [reply(calls=[call("log", {}, id=f"log-{number}")]) for number in range(5)]

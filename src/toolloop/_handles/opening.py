@@ -282,6 +282,8 @@ def _configure(parts: LoopParts, params: Mapping[str, Any] | None, *, on_drift: 
     if on_drift not in get_args(OnDrift):
         raise ValueError(f"on_drift is {on_drift!r}; give one of {', '.join(get_args(OnDrift))}")
     setup, here = parts.state.root.setup, parts.here
+    if here.keeps_limits:  # without a configuration, the stored `keep_results` holds, with its tool
+        here = evolve(here, tools=add_reader(here.tools, setup.keep_results))
     before = decode(setup.params)
     try:
         check_request(before, [{"name": facts.name, "input_schema": {}} for facts in setup.tools], asked=asked)
@@ -300,7 +302,7 @@ def _configure(parts: LoopParts, params: Mapping[str, Any] | None, *, on_drift: 
         wanted["params"] = encode(after)
     refuse_short_marks(after, here.tools, here.config.cache, asked=asked)
     differs = {name: (getattr(setup, name), new) for name, new in wanted.items()}
-    return evolve(parts, secrets=secrets, wake_up=WakeUp(on_drift, differs))
+    return evolve(parts, here=here, secrets=secrets, wake_up=WakeUp(on_drift, differs))
 
 
 def _with_format(
