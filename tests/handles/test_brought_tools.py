@@ -52,6 +52,23 @@ def test_an_external_tool_of_the_parameters_is_the_servers() -> None:
     ]
 
 
+def test_a_name_that_was_the_servers_stays_the_servers() -> None:
+    """A call of it may wait still, and its result is not for a front end. The server may define it again."""
+    provider = ScriptedProvider([ASKED, reply("Here."), ASKED])
+    handle = ToolLoopHandle(provider, params=params(tools=[WHERE]), tools=[])
+    handle.run()
+    handle.update_params(tools=[])
+    handle.say("Where am I?", tools=[WHERE])
+    assert waiting(handle) == [("where", "external", False)]
+    handle.update_params(tools=[WHERE])
+    handle.decide({"c1": Answer("at home")})
+    handle.run()
+    handle.run()
+    handle.say("And now?", tools=[WHERE])
+    handle.run()
+    assert waiting(handle) == [("where", "external", False)]
+
+
 def test_a_message_while_calls_wait_brings_its_tools_for_the_next_request() -> None:
     provider = ScriptedProvider([reply(calls=[call("write", {"path": "a", "text": "b"}, id="c1")]), ASKED])
     handle = ToolLoopHandle(provider, params=params(), tools=[write])

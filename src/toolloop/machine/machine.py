@@ -94,7 +94,7 @@ from toolloop.machine.rules.thinking import has_same_prefix, mark_stale
 from toolloop.machine.rules.turns import ask_all_again, lose_runs, proceed, set_previews, spend
 from toolloop.machine.values.calls import Status
 from toolloop.machine.values.chain import Chain
-from toolloop.machine.values.setup import Setup
+from toolloop.machine.values.setup import Setup, follow_definitions
 from toolloop.machine.values.stop_reasons import END, RUN
 from toolloop.terminations import LIMITS, StopCondition
 
@@ -301,8 +301,7 @@ def change(loop: Loop, event: ev.Changed) -> Loop:
 
 
 def _set_up(loop: Loop, setup: Setup) -> Loop:
-    if setup.brought:  # a tool that is taken out of the parameters is forgotten, so that it may come back as another's
-        setup = evolve(setup, brought=setup.brought & setup.find_definitions().keys())
+    setup = follow_definitions(loop.setup, setup)
     is_same = has_same_prefix(loop.setup, setup, is_stale=bool(loop.stale_thinking))
     loop = loop._replace(setup=setup)
     return loop if is_same else mark_stale(loop)

@@ -170,7 +170,7 @@ class Setup:
 
     Attributes:
         params: the JSON text of the request parameters, without `messages` and secrets.
-        gone: the names of tools that the loop had before it was reopened without them.
+        gone: the names of tools that the loop had before it was reopened without them, or they left its parameters.
         tool_timeout: the limit in seconds for a tool without its own; None means no limit.
         within: the calls that this loop runs inside, from the outermost down: for each its iteration, its id, and the
             number of its run, counted from 1.
@@ -249,6 +249,18 @@ class Setup:
     def repeatable(self, name: str) -> bool:
         """Return whether a tool may run again without a decision."""
         return any(facts.name == name and facts.effect != "once" for facts in self.tools)
+
+
+def follow_definitions(old: Setup, new: Setup) -> Setup:
+    """Return the new setup, with the names that left its parameters.
+
+    A brought tool is forgotten, so that it may come back as another's. The name of any other stays taken, because calls
+    of it may still wait, and they are not those of a front end that brings the name later.
+    """
+    if new.params == old.params:
+        return new
+    had, has = old.find_definitions().keys(), new.find_definitions().keys()
+    return evolve(new, brought=new.brought & has, gone=(new.gone | (had - old.brought)) - has)
 
 
 def keep_gone(
