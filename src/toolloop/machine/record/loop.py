@@ -49,7 +49,7 @@ class RoundCalls(Sequence[Call]):
         self._by_status: dict[Status, list[int]] = {}  # the places of the calls in each status, ascending
         for place, call in enumerate(self._calls):
             self._by_status.setdefault(call.status, []).append(place)
-        self.members = tuple([call.id for call in self._calls if call.is_member])
+        self.members: tuple[str, ...] = tuple([call.id for call in self._calls if call.is_member])
         if len(self._places) < len(self._calls):
             raise ValueError("two calls of a round have the same id")
 
