@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests.kit.concurrency import run_async
 from tests.kit.each import each
 from tests.kit.tools import params, transfer
-from toolloop import Answer, Approve, Ask, AsyncInbox, Deny, Inbox, MemoryStore, Person, ToolLoopHandle, tool
+from toolloop import Answer, Approve, Ask, AsyncInbox, Deny, Grant, Inbox, MemoryStore, Person, ToolLoopHandle, tool
+from toolloop.errors import NotAllowed
 from toolloop.stores import Store, StoredLoop
 from toolloop.testing import ScriptedProvider, call, reply
 
@@ -71,6 +74,20 @@ def test_a_fresh_demand_takes_no_grant() -> None:
 
 def test_hidden_values_are_not_edited() -> None:
     assert offered(waiting_for(secret=("text",)), "ana") == {"c1": ALL - {"edit"}}
+
+
+@each(
+    ["store", "decision", "why"],
+    [
+        (waiting_for(secret=("text",)), Approve(input={"text": "other"}), "secret values"),
+        (waiting_for(Ask(fresh=True)), Approve(remember=Grant()), "an approval of its own"),
+        (waiting_for(Ask(need=2)), Approve(remember=Grant()), "others must approve"),
+    ],
+)
+def test_what_is_not_offered_is_refused(store: Store, decision: Approve, why: str) -> None:
+    with pytest.raises(NotAllowed, match=why):
+        Inbox(store).as_("ana").decide("loop", {"c1": decision})
+    assert Inbox(store).show("loop")["pending"]
 
 
 @each("allowed", [{"deny"}, {"approve"}, {"approve", "grant"}, set()])

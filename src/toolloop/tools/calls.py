@@ -141,6 +141,11 @@ class ToolCall:
         return self.name in self._setup.brought
 
     @property
+    def has_secrets(self) -> bool:
+        """Whether the tool declares parameters whose values are hidden from persons."""
+        return bool(self._setup.secrets_of(self.name))
+
+    @property
     def status(self) -> str:
         """One of `proposed`, `waiting`, `decided`, `cleared`, `running`, `settled`."""
         return str(self._call.status)

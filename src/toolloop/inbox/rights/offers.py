@@ -51,20 +51,31 @@ def list_offers(state: State, row: StoredLoop, rights: Rights | None) -> Iterato
     person = _NO_PERSON if rights is None else rights.person
     for call in list_pending_calls(state):
         need = Need(call.demands, call.counted_approvals, person)
-        has_secrets = bool(state.loops[call.path[:-1]].setup.secrets_of(call.name))
-        kinds = frozenset(_list_kinds(call, need, row, rights, has_secrets=has_secrets))
+        kinds = frozenset(_list_kinds(call, need, row, rights))
         yield "/".join(call.path), Offer(call.digest, kinds, need.still_needed if need.is_special else "")
 
 
-def _list_kinds(
-    call: ToolCall, need: Need, row: StoredLoop, rights: Rights | None, *, has_secrets: bool
-) -> Iterator[str]:
+def why_no_edit(call: ToolCall) -> str | None:
+    """Return why a person may not edit the input of a call; None if they may."""
+    return "its input has secret values, which are hidden: leave out `input`, or deny it" if call.has_secrets else None
+
+
+def why_no_grant(call: ToolCall, person: Person) -> str | None:
+    """Return why an approval of a call by this person may not give a grant; None if it may."""
+    if any(each.fresh for each in call.demands):
+        return "each such call needs an approval of its own: leave out `remember`"
+    if Need(call.demands, call.counted_approvals, person).needs_others:
+        return "others must approve it, too: leave out `remember`"
+    return None
+
+
+def _list_kinds(call: ToolCall, need: Need, row: StoredLoop, rights: Rights | None) -> Iterator[str]:
     counts = rights is None or need.is_mine
     for kind in cast("tuple[Action, ...]", list_accepted_decisions(call)):
         if (counts or kind not in ("approve", "rerun")) and (rights is None or rights.allow(kind, row, call)):
             yield kind
-            if kind == "approve" and not has_secrets:
+            if kind == "approve" and why_no_edit(call) is None:
                 yield "edit"
-            is_last = rights is None or not (need.needs_others or any(each.fresh for each in call.demands))
+            is_last = rights is None or why_no_grant(call, rights.person) is None
             if kind == "approve" and is_last and (rights is None or rights.allow("grant", row, call)):
                 yield "grant"
