@@ -4,8 +4,9 @@ A checkpoint is a cache. It is used only if its digest fits, and if its format, 
 the reader. The reader also asks the store whether the journal has its revision.
 
 It consists of a digest and of texts with NUL between them, which no JSON text contains. The first text has the fields
-of the loops without their long lists, and how many texts each list has. A message is one text, as the state holds it.
-The items of the other lists are written 200 at a time: the interpreter runs no other thread during a call to C.
+of the loops without their long lists, and how many texts each list has. A message is one text, as the state holds it,
+and so is a long result. The items of the other lists are written 200 at a time: the interpreter runs no other thread
+during a call to C.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ MEANING: Final = 5
 
 _DIGEST = 16  # bytes
 _AT_ONCE = 200  # items
+_LISTS = "messages", "results", "usage_log", "started", "said", "ids"
 
 
 @frozen
@@ -54,9 +56,9 @@ def write_checkpoint(checkpoint: Checkpoint) -> bytes:
     loops = sorted(checkpoint.state.loops.items(), key=lambda item: len(item[0]))
     texts, counts, bare = list[bytes](), list[list[int]](), dict[Path, Loop]()
     for path, loop in loops:
-        bare[path] = loop._replace(messages=Chain(), usage_log=Chain(), started=Chain(), said=Chain(), ids=Chain())
+        bare[path] = loop._replace(**dict.fromkeys(_LISTS, Chain()))
         lists = [write(each) for each in loop.usage_log], loop.started, loop.said, loop.ids
-        parts = [loop.messages, *map(_write_list, lists)]
+        parts = [loop.messages, [encode([result]) for result in loop.results], *map(_write_list, lists)]
         counts.append([*map(len, parts)])
         texts += [text.encode() for part in parts for text in part]
     head = {
@@ -94,9 +96,10 @@ def read_checkpoint(loop_id: str, body: bytes) -> Checkpoint:
 
 def _read(head: dict[str, JSON], texts: Iterator[bytes]) -> Checkpoint:
     bare, loops = read({"loops": head["loops"]}, State, "it"), dict[Path, Loop]()
-    for (path, loop), (messages, usage, started, said, ids) in zip(bare.loops.items(), head["texts"], strict=True):
+    for (path, loop), (messages, results, usage, started, said, ids) in zip(bare.loops.items(), head["texts"], strict=True):
         loops[path] = loop._replace(
             messages=Chain(text.decode() for text in islice(texts, messages)),
+            results=Chain(_read_list(islice(texts, results), tuple[str, str])),
             usage_log=Chain(_read_list(islice(texts, usage), IterationUsage)),
             started=Chain(_read_list(islice(texts, started), str)),
             said=Chain(_read_list(islice(texts, said), str)),
