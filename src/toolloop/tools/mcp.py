@@ -14,12 +14,12 @@ import math
 import re
 import threading
 from collections.abc import AsyncGenerator, Generator, Iterable, Mapping
-from concurrent.futures import CancelledError, Future, wait
+from concurrent.futures import CancelledError, wait
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
-from anyio import BrokenResourceError, ClosedResourceError, move_on_after
+from anyio import BrokenResourceError, CancelScope, ClosedResourceError, move_on_after
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 from anyio.lowlevel import checkpoint
 from attrs import evolve, frozen
@@ -179,21 +179,27 @@ def open_mcp(
 
 
 class _Calls:
-    """Run calls from any thread in the event loop of a portal."""
+    """Run calls from any thread in the event loop of a portal.
+
+    A call is known by a key from before it starts until its end, and can be cancelled at any moment by it: a Ctrl-C may
+    come before the portal has returned a future.
+    """
 
     def __init__(self, portal: BlockingPortal) -> None:
         self._portal = portal
-        self._lock = threading.Lock()  # so that a call is either started and seen by `close`, or not started
-        self._running = set[Future[Any]]()
+        self._lock = threading.Lock()
+        self._open = dict[object, CancelScope | None]()  # without a scope until the call begins in the event loop
         self._is_closed = False
 
     def run(self, call: Any, arguments: Mapping[str, JSON], context: ToolContext | None = None) -> Any:
         """Run a call in the event loop, and cancel it there if the context is cancelled."""
-        future: Future[Any] | None = None
+        key = object()
         try:
             with self._lock:
-                future = self._start(call, arguments, context)
-                self._running.add(future)
+                if self._is_closed:
+                    raise ToolError(_DID_NOT_RUN)
+                self._open[key] = None
+            future = self._portal.start_task_soon(self._perform, key, call, arguments, context)
             while not (future.done() or (context is not None and context.cancelled)):
                 wait([future], timeout=_POLL_SECONDS)
             if not future.done():
@@ -202,21 +208,34 @@ class _Calls:
         except CancelledError as error:
             raise ToolError(_CANCELLED) from error
         finally:
-            if future is not None:
-                future.cancel()  # anyio then cancels the task; also after a Ctrl-C. An ended one stays as it is
-                self._running.discard(future)
+            self._cancel(key)
 
-    def _start(self, call: Any, arguments: Mapping[str, JSON], context: ToolContext | None) -> Future[Any]:
-        if self._is_closed:
-            raise ToolError(_DID_NOT_RUN)
-        return self._portal.start_task_soon(call, arguments, context)
+    async def _perform(self, key: object, call: Any, arguments: Mapping[str, JSON], context: ToolContext | None) -> Any:
+        with CancelScope() as scope:
+            with self._lock:
+                if key not in self._open:
+                    raise ToolError(_DID_NOT_RUN)
+                self._open[key] = scope
+            try:
+                return await call(arguments, context)
+            finally:
+                with self._lock:
+                    self._open.pop(key, None)
+        raise ToolError(_CANCELLED)
+
+    def _cancel(self, key: object) -> None:
+        with self._lock:
+            scope = self._open.pop(key, None)
+        if scope is not None:
+            self._portal.start_task_soon(scope.cancel)
 
     def close(self) -> None:
-        """Cancel the running calls, and start no other."""
+        """Cancel the open calls, and start no other."""
         with self._lock:
             self._is_closed = True
-        for future in tuple(self._running):
-            future.cancel()
+            keys = tuple(self._open)
+        for key in keys:
+            self._cancel(key)
 
 
 def _as_tool(  # noqa: PLR0913 - one for each option
