@@ -96,7 +96,8 @@ def read_checkpoint(loop_id: str, body: bytes) -> Checkpoint:
 
 def _read(head: dict[str, JSON], texts: Iterator[bytes]) -> Checkpoint:
     bare, loops = read({"loops": head["loops"]}, State, "it"), dict[Path, Loop]()
-    for (path, loop), (messages, results, usage, started, said, ids) in zip(bare.loops.items(), head["texts"], strict=True):
+    for (path, loop), counts in zip(bare.loops.items(), head["texts"], strict=True):
+        messages, results, usage, started, said, ids = counts
         loops[path] = loop._replace(
             messages=Chain(text.decode() for text in islice(texts, messages)),
             results=Chain(_read_list(islice(texts, results), tuple[str, str])),
