@@ -51,12 +51,12 @@ def run_races(
                     role, kind = chance.choice(roles), chance.choice(KINDS)
                     told = {"role": role, "kind": kind, "salt": f"{drawn} {salt}", "config": config, "seed": drawn}
                     runner.line.say(loop_id=loop_id, **told)
-                for runner in runners:
-                    runner.hear("ready", "said")
-                for runner in runners:
-                    runner.go()
-                for runner in runners:
-                    how = runner.hear("said")["said"]
+                heard = [runner.hear("ready", "said") for runner in runners]
+                for runner, first in zip(runners, heard, strict=True):
+                    if "ready" in first:
+                        runner.go()
+                for runner, first in zip(runners, heard, strict=True):
+                    how = (runner.hear("said") if "ready" in first else first)["said"]
                     row.ended("done" if how == "decided" else how, loop_id, may_refuse=True)
                 row.ended(story.drive("sync", store, loop_id), loop_id)
             row.judge(story.ledger.lines(), loop_id)
