@@ -13,6 +13,7 @@ from tests.kit.tools import TOOLS, assistant, params, user
 from tests.kit.world import over_http
 from toolloop import Error, ToolLoopHandle
 from toolloop.errors import InvalidHistory, ModelError, OutsideError, ProtocolError
+from toolloop.stores import MemoryStore
 from toolloop.terminations import Refused
 from toolloop.testing import ScriptedProvider, call, dropped, fault, html, reply, verbatim
 
@@ -84,6 +85,22 @@ def test_retry_can_fail_again_with_an_error_of_its_own() -> None:
             seen.append(error.status)
             at.handle.retry()
         assert (seen, at.done().iterations) == ([529, 400, 529], 1)
+
+
+def test_the_error_is_that_of_the_last_request_whichever_handle_sent_it() -> None:
+    """A handle whose request failed shows the error of a later request, which another handle sent."""
+    store = MemoryStore()
+    with (
+        over_http([fault(429), fault(400), END]) as at,
+        ToolLoopHandle.open(store, "loop", at.client, params=params()) as first,
+        ToolLoopHandle.open(store, "loop", at.client) as second,
+    ):
+        assert isinstance(first.next_turn(), Error)
+        second.retry()
+        assert isinstance(second.next_turn(), Error)
+        first.set_metadata(title="failed twice")
+        assert "the API answered 400" in str(first.view()["error"])
+        assert first.view() == second.view()
 
 
 @each("kind", [KeyboardInterrupt, SystemExit])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from attrs import evolve
+
 from toolloop.errors import ModelError, OutsideError, ProtocolError
 from toolloop.machine.record.loop import Failure
 
@@ -30,8 +32,13 @@ def make_failure(error: Exception) -> Failure:
     )
 
 
-def make_error(failure: Failure) -> ModelError | ProtocolError:
-    """Return the exception for a failed request."""
+def make_error(failure: Failure, raised: Exception | None) -> Exception:
+    """Return the exception for a failed request: `raised`, if that is the one.
+
+    It is not after another process sent the request again.
+    """
+    if raised is not None and evolve(make_failure(raised), path=failure.path) == failure:
+        return raised
     if failure.kind == "protocol":
         return ProtocolError(failure.message, retryable=failure.retryable)
     return ModelError(

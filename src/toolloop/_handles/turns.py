@@ -189,7 +189,7 @@ class Turns:
         loop = self._journal.state.root
         if isinstance(loop.phase, Failed):
             failure = loop.phase.failure
-            return self._errors.get(failure.path) or make_error(failure)
+            return make_error(failure, self._errors.get(failure.path))
         if isinstance(loop.phase, TooDeep):
             return MaxDepthExceeded(loop.setup.depth, loop.setup.limits.max_depth or 0)
         return None
