@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,13 +14,13 @@ from tests.kit.effort import examples
 from tests.kit.loop_trees import bare, task
 from tests.kit.support import yielded
 from tests.kit.tools import params, user
+from tests.measured.speed.work import counting
 from tests.promises.properties.checked_tools import PNG
-from toolloop import KeepResults, LoopConfig, MemoryStore, ToolLoopHandle, sub_loop, tool
+from toolloop import KeepResults, LoopConfig, MemoryStore, SqliteStore, ToolLoopHandle, sub_loop, tool
 from toolloop.compaction import MaskResults
 from toolloop.errors import BadTool
 from toolloop.responses import RawOutputs
-from toolloop.stores import Revision
-from toolloop.stores.checkpoints import Checkpoint, read_checkpoint, write_checkpoint
+from toolloop.stores.checkpoints import MEANING, read_checkpoint
 from toolloop.testing import ScriptedProvider, call, reply
 
 KEEP = KeepResults(over=100, head=20, tail=10)
@@ -127,10 +128,101 @@ def test_it_is_read_after_a_sleep_from_a_snapshot_and_in_a_fork(how: str) -> Non
         turn.continue_loop()
     assert handle.run().unwrap().text == "done"
     assert results_in(handle.messages)[-1] == WHOLE[:30]
-    checkpoint = Checkpoint(handle.state, Revision(7, "00"), "0")
-    kept = read_checkpoint(handle.loop_id, write_checkpoint(checkpoint))
-    assert kept is not None
-    assert list(kept.state.root.results) == [("log-1", WHOLE)]
+
+
+def test_it_is_read_from_a_checkpoint(tmp_path: Path) -> None:
+    """By a process that reads only the events after it."""
+    whole = WHOLE * 200  # a checkpoint is due after it
+
+    @tool(name="log")
+    def long() -> str:
+        """Read a long log."""
+        return whole
+
+    more = [reply(calls=[call("log", {}, id=f"log-{number}")]) for number in range(2, 6)]
+    left = iter([reply(calls=[LOG]), *more, read("log-1", 20, 30), read("log-2", 780, 99), DONE])
+    parts: dict[str, Any] = {
+        "provider": ScriptedProvider(lambda _: next(left)),
+        "tools": [long],
+        "config": LoopConfig(keep_results=KEEP, max_iterations=None),
+    }
+    with SqliteStore(tmp_path / "loops.db") as store:
+        handle = ToolLoopHandle.open(store, "loop", params=params(messages=[user("Read.")]), **parts)
+        for _ in range(5):
+            yielded(handle.next_turn()).continue_loop()
+        handle.close()
+        known = read_checkpoint("loop", store.checkpoint("loop", meaning=MEANING) or b"")
+        assert [name for name, _ in known.state.root.results][:2] == ["log-1", "log-2"]
+    with SqliteStore(tmp_path / "loops.db") as store, counting() as work:
+        handle = ToolLoopHandle.open(store, "loop", **parts)
+        assert work.events < 9
+        assert handle.run().unwrap().text == "done"
+        assert results_in(handle.messages)[-2:] == [whole[20:50], whole[780:810]]
+        handle.close()
+
+
+EDITS = st.lists(st.sampled_from(["keep", "redact", "end", "mask", "remove", "move"]), min_size=1, max_size=5)
+
+
+@examples(30)
+@given(EDITS, st.booleans())
+def test_a_result_that_is_changed_by_hand_is_not_read_any_more(edits: list[str], masked: bool) -> None:
+    """However little of it, and if it is removed. Others can be read, in their old place or in another."""
+    names = [f"log-{number}" for number in range(len(edits))]
+    calls = [reply(calls=[call("log", {}, id=name)]) for name in names]
+    store, left = MemoryStore(), iter([*calls, DONE, *(read(name, 0, 9, f"r-{name}") for name in names), DONE])
+    compaction = MaskResults(1, 0, at_tokens=1) if masked else None
+    parts: dict[str, Any] = {"provider": ScriptedProvider(lambda _: next(left)), "tools": [log]}
+    config = LoopConfig(keep_results=KEEP, compaction=compaction, max_iterations=None)
+    handle = ToolLoopHandle.open(store, "loop", params=params(messages=[user("Read.")]), config=config, **parts)
+    handle.run()
+    history = handle.messages_mut()
+    rounds = {name: history[1 + 2 * number :][:2] for number, name in enumerate(names)}
+    done, moved = history[-1:], list[Any]()
+    del history[1:]
+    for name, edit in zip(names, edits, strict=True):
+        asked, answer = rounds[name]
+        block = answer["content"][0]
+        changed = {"redact": "[redacted]", "end": f"x{block['content']}", "mask": f"[Gone. {name}]"}.get(edit)
+        if changed is not None:
+            answer = {**answer, "content": [{**block, "content": changed}]}
+        if edit != "remove":
+            (moved if edit == "move" else history).extend([asked, answer])
+    history.extend([*moved, *done])
+    handle.follow_up("Read again.")
+    handle.close()
+    handle = ToolLoopHandle.open(store, "loop", config=LoopConfig(keep_results=KEEP, max_iterations=None), **parts)
+    handle.run()
+    found = results_in(handle.messages)[-len(names) :]
+    for name, edit, result in zip(names, edits, found, strict=True):
+        readable = edit in ("keep", "move")
+        assert result == WHOLE[:9] if readable else f"no long result has the name '{name}'" in result
+
+
+def test_marks_and_empty_citations_do_not_keep_a_result_long() -> None:
+    """The API's own texts may have both. The last mark stays."""
+    marks = [{"type": "ephemeral"}, {"type": "ephemeral", "ttl": "1h"}]
+    plain = {"type": "text", "text": "a" * 200}
+    contents: dict[str, list[Any]] = {
+        "mark": [{**plain, "cache_control": marks[0]}],
+        "marks": [{**plain, "cache_control": marks[1]}, {**plain, "cache_control": marks[0]}, plain],
+        "none": [{**plain, "citations": None, "cache_control": None}],
+        "empty": [{**plain, "citations": []}],
+    }
+
+    @tool(name="log")
+    def texts(of: str) -> Any:
+        """Return texts."""
+        return RawOutputs(contents[of])
+
+    asked = [reply(calls=[call("log", {"of": name}, id=name)]) for name in contents]
+    reads = [read(name, 0, 30, f"r-{name}") for name in contents]
+    handle = handle_of([*asked, *reads, DONE], [texts])
+    handle.run()
+    mark, last, none, empty, *parts = results_in(handle.messages)
+    assert parts == ["a" * 30] * 4
+    assert [[block["cache_control"] for block in found] for found in (mark, last)] == [[marks[0]], [marks[0]]]
+    assert (mark[0]["text"], none) == (empty.replace('"empty"', '"mark"'), empty.replace('"empty"', '"none"'))
 
 
 @each("how", ["sleep", "snapshot"])

@@ -90,11 +90,10 @@ from toolloop.machine.rules.replying import (
     take_reply,
 )
 from toolloop.machine.rules.saying import add_tools, keep, list_kept_texts, queue, withdraw
-from toolloop.machine.rules.thinking import has_same_prefix, mark_stale
+from toolloop.machine.rules.thinking import set_up
 from toolloop.machine.rules.turns import ask_all_again, lose_runs, proceed, set_previews, spend
 from toolloop.machine.values.calls import Status
 from toolloop.machine.values.chain import Chain
-from toolloop.machine.values.setup import Setup, follow_definitions
 from toolloop.machine.values.stop_reasons import END, RUN
 from toolloop.terminations import LIMITS, StopCondition
 
@@ -275,7 +274,7 @@ def say(loop: Loop, event: ev.Said) -> Loop:
     """Keep what a person says until the API allows it. After an end or a failure, it begins a user turn."""
     loop = keep(loop, event)
     if event.tools:
-        loop = _set_up(loop, add_tools(loop.setup, event.tools))
+        loop = set_up(loop, add_tools(loop.setup, event.tools))
     if isinstance(loop.phase, (Finished, Failed)):
         return follow_up(loop, ev.FollowedUp(()))
     return proceed(loop) if isinstance(loop.phase, Ready) else loop
@@ -287,7 +286,7 @@ def change(loop: Loop, event: ev.Changed) -> Loop:
     A `container` parameter that the caller sets or removes replaces the container of the open turn.
     """
     params, set_limits = event.params or loop.setup.params, event.limits or loop.setup.limits
-    loop = _set_up(loop, evolve(loop.setup, params=params, limits=set_limits))
+    loop = set_up(loop, evolve(loop.setup, params=params, limits=set_limits))
     if "container" in event.names:
         loop = loop._replace(container=None)
     phase = loop.phase
@@ -298,26 +297,6 @@ def change(loop: Loop, event: ev.Changed) -> Loop:
     if isinstance(phase, Stopping):
         raise not_allowed(loop, event, allowed(loop))
     return loop
-
-
-def _set_up(loop: Loop, setup: Setup) -> Loop:
-    setup = follow_definitions(loop.setup, setup)
-    is_same = has_same_prefix(loop.setup, setup, is_stale=bool(loop.stale_thinking))
-    loop = loop._replace(setup=setup)
-    return loop if is_same else mark_stale(loop)
-
-
-def edit_history(loop: Loop, event: ev.HistoryEdited) -> Loop:
-    """Replace the closed history, for the caller or by a compaction."""
-    if event.strategy is None:
-        return edits.rewrite(loop._replace(compacted=()), event.splices)
-    if event.spent is not None:
-        loop = spend(loop, (event.spent,))
-    if not isinstance(loop.phase, Ready):  # the loop was stopped while the summary was written
-        return loop
-    noted = dict(loop.compacted) | {event.strategy: event.after}
-    loop = loop._replace(compacted=tuple((name, min(tokens, event.after)) for name, tokens in noted.items()))
-    return edits.rewrite(edits.keep_masked_results(loop, event.splices), event.splices) if event.splices else loop
 
 
 def revoke(loop: Loop, event: ev.GrantRevoked) -> Loop:
@@ -349,7 +328,7 @@ def wake(loop: Loop, event: ev.Woken) -> Loop:
     setup = event.setup or loop.setup
     if setup.within != loop.setup.within:
         raise not_possible(loop, event, "the setup is for a loop at another path")
-    loop = _set_up(loop, setup)
+    loop = set_up(loop, setup)
     if isinstance(loop.phase, Requesting):
         return lose_request(loop)
     loop = end_stopped(loop)
@@ -419,7 +398,7 @@ def _row(phase: type[Phase], rules: dict[type[ev.Event], Rule], *, is_open: bool
     }
     row = {event: Rule(apply, (phase,)) for event, apply in anywhere.items()}
     if is_open:
-        row[ev.HistoryEdited] = Rule(edit_history, (phase,))
+        row[ev.HistoryEdited] = Rule(edits.edit_history, (phase,))
         row[ev.HistoryTaken] = Rule(take_history, (Ready, Judging, Waiting, Running))
         row[ev.Stopped] = Rule(stop, (Finished,))
     return row | rules
@@ -499,7 +478,7 @@ TRANSITIONS: dict[type[Phase], dict[type[ev.Event], Rule]] = {
             ev.FollowedUp: Rule(follow_up, (Ready,)),
             ev.Said: Rule(say, (Ready,)),
             ev.Changed: Rule(change, (Finished, Ready, Judging, Running)),
-            ev.HistoryEdited: Rule(edit_history, (Finished,)),
+            ev.HistoryEdited: Rule(edits.edit_history, (Finished,)),
         },
         is_open=False,
     ),

@@ -27,7 +27,7 @@ from toolloop.machine.tree import step
 from toolloop.machine.tree_effects import outstanding
 from toolloop.machine.values.calls import Result, Status
 from toolloop.machine.values.jsontext import decode, encode
-from toolloop.machine.values.setup import Limits, LoopDetection, Setup
+from toolloop.machine.values.setup import KeepResults, Limits, LoopDetection, Setup
 from toolloop.machine.values.splicing import Splice
 
 # --- edits and compactions -------------------------------------------------------------------------------------------
@@ -80,6 +80,48 @@ def test_a_compaction_notes_what_it_left_and_what_its_summary_used() -> None:
     ):  # it went on while the summary was written
         late = step(other, ev.HistoryEdited(SHORT, "drop_rounds", before=9, after=5, spent=spent)).root
         assert (late.messages, late.compacted, late.usage_log[-1]) == (other.root.messages, (), spent)
+
+
+KEPT = m.after(
+    m.replied("tool_use", m.call("a"), m.call("b")),
+    *(ev.Started("a"), ev.Started("b"), m.ended("a", "long " * 20), m.ended("b", "long " * 30)),
+    *(ev.TurnEnded(), ev.Continued()),
+    keep_results=KeepResults(over=40, head=10, tail=5),
+)
+
+
+def splice_of(change: Any) -> tuple[Splice, ...]:
+    """The splice that changes the content of the result of the call `a`."""
+    message = decode(KEPT.root.messages[2])
+    block = message["content"][0]
+    return (
+        Splice(
+            2,
+            3,
+            (
+                encode(
+                    {**message, "content": [{**block, "content": change(block["content"])}, *message["content"][1:]]}
+                ),
+            ),
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("event", "kept"),
+    [
+        (ev.HistoryEdited(splice_of(lambda _: "[redacted]")), ["b"]),
+        (ev.HistoryEdited(splice_of(lambda text: f"x{text}")), ["b"]),
+        (ev.HistoryEdited(splice_of(lambda text: text)), ["a", "b"]),
+        (ev.HistoryEdited((Splice(1, 3),)), []),
+        (ev.HistoryEdited(SHORT), ["a", "b"]),
+        (ev.HistoryEdited(splice_of(lambda _: "[masked]"), "MaskResults"), ["a", "b"]),
+        (ev.HistoryTaken(splice_of(lambda _: "[redacted]")), ["b"]),
+    ],
+)
+def test_a_result_that_a_person_changes_is_forgotten(event: ev.Event, kept: list[str]) -> None:
+    """It cannot be read as a whole any more. A compaction keeps it."""
+    assert [name for name, _ in step(KEPT, event).root.results] == kept
 
 
 # --- stale thinking --------------------------------------------------------------------------------------------------

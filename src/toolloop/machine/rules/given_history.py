@@ -7,7 +7,12 @@ from collections.abc import Sequence
 from toolloop.machine.record.journal_events import HistoryTaken
 from toolloop.machine.record.loop import Judging, Loop, Ready, Round, Running, Waiting
 from toolloop.machine.rules.calls import clear
-from toolloop.machine.rules.history_edits import has_joined, list_unjoined_before_reply, run_again
+from toolloop.machine.rules.history_edits import (
+    forget_changed_results,
+    has_joined,
+    list_unjoined_before_reply,
+    run_again,
+)
 from toolloop.machine.rules.repetition import count_round, drop_warning
 from toolloop.machine.rules.thinking import list_messages, mark_stale
 from toolloop.machine.rules.turns import proceed
@@ -21,7 +26,7 @@ def replace_history(loop: Loop, event: HistoryTaken, calls: Sequence[Call]) -> L
     old = loop.calls
     unjoined = list_unjoined_before_reply(loop) if event.keeps_unjoined else ()
     keeps_container = bool(unjoined or event.beside) or any(old.find(call.id) is call for call in calls)
-    after = loop._replace(
+    after = forget_changed_results(loop, event.splices)._replace(
         messages=Chain(apply_splices(loop.messages, event.splices)),
         unjoined=unjoined,
         queued=drop_warning(loop),  # the round of a warning is gone, or is judged again

@@ -6,12 +6,14 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from attrs import evolve
 
-from toolloop.machine.record.loop import Judging, Loop, Round, RoundCalls, Waiting
+from toolloop.machine.record.journal_events import HistoryEdited
+from toolloop.machine.record.loop import Judging, Loop, Ready, Round, RoundCalls, Waiting
 from toolloop.machine.record.replies import ends_in_reply, list_calls
 from toolloop.machine.rules.approving import drop_approvals, is_open
 from toolloop.machine.rules.calls import find_deadline
 from toolloop.machine.rules.joining import join_rest
 from toolloop.machine.rules.thinking import mark_stale
+from toolloop.machine.rules.turns import spend
 from toolloop.machine.values.calls import Call, DecisionRecord, Status, Why, is_same_json, text_of_content
 from toolloop.machine.values.chain import Chain
 from toolloop.machine.values.jsontext import JSON, decode, encode
@@ -19,6 +21,20 @@ from toolloop.machine.values.long_results import name_result
 from toolloop.machine.values.setup import Setup
 from toolloop.machine.values.splicing import Splice, apply_splices
 from toolloop.machine.values.stop_reasons import PAUSE
+
+
+def edit_history(loop: Loop, event: HistoryEdited) -> Loop:
+    """Replace the closed history, for the caller or by a compaction."""
+    if event.strategy is None:
+        loop = join_rest(loop)._replace(compacted=())
+        return rewrite(forget_changed_results(loop, event.splices), event.splices)
+    if event.spent is not None:
+        loop = spend(loop, (event.spent,))
+    if not isinstance(loop.phase, Ready):  # the loop was stopped while the summary was written
+        return loop
+    noted = dict(loop.compacted) | {event.strategy: event.after}
+    loop = loop._replace(compacted=tuple((name, min(tokens, event.after)) for name, tokens in noted.items()))
+    return rewrite(keep_masked_results(loop, event.splices), event.splices) if event.splices else loop
 
 
 def rewrite(loop: Loop, splices: Sequence[Splice]) -> Loop:
@@ -40,6 +56,16 @@ def keep_masked_results(loop: Loop, splices: Sequence[Splice]) -> Loop:
             if is_note and name not in known and name in old and old[name] != content:
                 whole.append((name, text_of_content(old[name])))
     return loop._replace(results=loop.results.extend(whole)) if whole else loop
+
+
+def forget_changed_results(loop: Loop, splices: Sequence[Splice]) -> Loop:
+    """Return the loop without the texts of the results that a person changes or removes: they may be secret."""
+    if not loop.results:
+        return loop
+    new = [each for splice in splices for each in _list_results(splice.messages)]
+    old = [each for splice in splices for each in _list_results(loop.messages[splice.start : splice.stop])]
+    changed = {each[0] for each in old if each not in new}
+    return loop._replace(results=Chain([each for each in loop.results if each[0] not in changed]))
 
 
 def _list_results(messages: Iterable[str]) -> Iterator[tuple[str, JSON]]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from toolloop.machine.record.loop import Loop, Requesting
 from toolloop.machine.values.jsontext import decode
-from toolloop.machine.values.setup import Setup
+from toolloop.machine.values.setup import Setup, follow_definitions
 
 _MARK = 'thinking"'  # in the type of both kinds of blocks
 
@@ -28,6 +28,14 @@ def mark_stale(loop: Loop, start: int = 0) -> Loop:
     else:
         mark = min(loop.stale_thinking, start)
     return loop if mark == loop.stale_thinking else loop._replace(stale_thinking=mark)
+
+
+def set_up(loop: Loop, setup: Setup) -> Loop:
+    """Return the loop with another setup. If its requests have another prefix, all thinking is stale."""
+    setup = follow_definitions(loop.setup, setup)
+    is_same = has_same_prefix(loop.setup, setup, is_stale=bool(loop.stale_thinking))
+    loop = loop._replace(setup=setup)
+    return loop if is_same else mark_stale(loop)
 
 
 def list_messages(loop: Loop) -> list[str]:

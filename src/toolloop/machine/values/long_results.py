@@ -11,6 +11,8 @@ from toolloop.machine.values.setup import KeepResults
 #: The name of the tool that reads them.
 READ_RESULT: Final = "read_result"
 
+_TEXT: Final = {"type", "text", "cache_control", "citations"}
+
 # The texts of results that are kept, each after the id of its call. Of two with one id, the last one counts.
 KeptResults = Iterable[tuple[str, str]]
 
@@ -24,7 +26,7 @@ def text_alone(content: JSON) -> str | None:
     """Return the text of a result that is nothing but text; else None."""
     if isinstance(content, str):
         return content
-    if all(block.keys() == {"type", "text"} and block["type"] == "text" for block in content):
+    if all(block["type"] == "text" and block.keys() <= _TEXT and not block.get("citations") for block in content):
         return "\n".join(block["text"] for block in content)
     return None
 
@@ -32,20 +34,28 @@ def text_alone(content: JSON) -> str | None:
 def cut_content(keep: KeepResults, call_id: str, content: str) -> tuple[str, str] | None:
     """Return the content of a long result that the model gets, as JSON text, and the whole text; None if it is short.
 
+    It keeps the last cache mark of the content.
+
     Args:
         keep: what is long, and how much of it the model gets.
         call_id: the id of the call.
         content: the JSON text of the content.
 
     """
-    if len(content) <= keep.over or (text := text_alone(decode(content))) is None or len(text) <= keep.over:
+    if len(content) <= keep.over:
+        return None
+    whole = decode(content)
+    text = text_alone(whole)
+    if text is None or len(text) <= keep.over:
         return None
     end, size = len(text) - keep.tail, keep.head + keep.tail
     note = (
         f"[Left out: the characters from {keep.head} to {end} of {len(text)}. Read them with "
         f"{name_result(call_id)}, start={keep.head}, length={size}).]"
     )
-    return encode("\n".join([text[: keep.head], note, text[end:]])), text
+    cut = "\n".join([text[: keep.head], note, text[end:]])
+    marks = [] if isinstance(whole, str) else [block["cache_control"] for block in whole if block.get("cache_control")]
+    return encode([{"type": "text", "text": cut, "cache_control": marks[-1]}] if marks else cut), text
 
 
 def read_part(results: KeptResults, name: str, start: int, length: int) -> str:
