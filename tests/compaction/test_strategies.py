@@ -138,6 +138,24 @@ def test_masking_changes_nothing_but_the_contents_of_old_results(messages: list[
             assert before == now or now["content"].startswith("[Left out to save room: the result of look, about ")
 
 
+@examples(40)
+@given(long_histories() | histories(), st.sampled_from([0, 30, 500]), st.booleans())
+def test_every_plan_leaves_at_least_so_many_tokens(
+    messages: list[Any],
+    min_tokens: int,
+    again: bool,
+) -> None:
+    """Also of a history that was masked before."""
+    mask = MaskResults(1, min_tokens)
+    outlines = [outline_of(message) for message in (mask(messages) if again else messages)]
+    strategies: list[DropRounds | MaskResults] = [mask, DropRounds(1)]
+    for strategy in strategies:
+        plan = strategy.plan(outlines)
+        left = live_tokens(outlines) if plan is None else plan.after
+        event(f"{type(strategy).__name__}: {plan is None}")
+        assert strategy.least(outlines) <= left
+
+
 @EACH
 @EXAMPLES
 @given(st.lists(histories(), min_size=2, max_size=4), st.integers(1, 2))

@@ -18,7 +18,7 @@ from toolloop._interface.loop_params import merge_params
 from toolloop._requests.left_out_thinking import hangs_on_thinking
 from toolloop._requests.params import RequestMaker, Secrets, without_answers
 from toolloop._usage import Cost, IterationUsage, ModelUsage
-from toolloop.compaction.strategy import Edit, Strategy, live_tokens
+from toolloop.compaction.strategy import Edit, EditStrategy, Strategy, live_tokens
 from toolloop.compaction.token_counts import TokenCounter
 from toolloop.errors import InvalidHistory, OutsideError
 from toolloop.machine.record import journal_events as ev
@@ -141,20 +141,28 @@ class Compactor:
         before = self._counter.next_request(loop, self._requests.parameters(loop.setup.params))
         sizes = dict(loop.compacted)
         for label, strategy in self._strategies:
-            if _is_due(strategy, sizes.get(label), before):
-                return self._step(
-                    strategy, loop, _Attempt(label, before, loop.messages, loop.setup.path), is_async=is_async
-                )
+            if before < (strategy.at_tokens or 0):
+                continue
+            attempt = _Attempt(label, before, loop.messages, loop.setup.path)
+            if _has_grown(sizes.get(label), before):
+                step = self._look(strategy, loop, attempt, is_async=is_async)
+            else:
+                step = self._look_for_room(strategy, loop, attempt)
+            if step is not None:
+                return step
         return None
 
-    def _step(
+    def _look(
         self, strategy: Strategy, loop: Loop, attempt: _Attempt, *, is_async: bool
-    ) -> ev.HistoryEdited | SummaryRequest:
+    ) -> ev.HistoryEdited | SummaryRequest | None:
+        """Return the step of a strategy that is due. It is recorded even if it changes nothing, so that it waits."""
         from toolloop.compaction.summarize import Summarize  # noqa: PLC0415 - most loops never summarize
 
         outlines, is_forced = self._counter.outlines(loop.messages), strategy.at_tokens is not None
         plan = strategy.fold(outlines, attempt.before - live_tokens(outlines))
         if isinstance(strategy, Summarize):
+            if plan is None and is_forced:
+                return None  # nothing was asked for, so there is nothing to wait for
             if plan is None or not (is_forced or plan.frees >= plan.stays):
                 return attempt.unchanged()
             try:
@@ -163,6 +171,22 @@ class Compactor:
                 return attempt.unchanged(str(error))
         if plan is None or plan.after >= plan.before or not (is_forced or _pays(plan, loop.messages)):
             return attempt.unchanged()
+        return attempt.edited(plan, loop.messages)
+
+    def _look_for_room(self, strategy: Strategy, loop: Loop, attempt: _Attempt) -> ev.HistoryEdited | None:
+        """Return an edit by a strategy that waits for growth, if it reaches its target now; None if it does not.
+
+        A large round may have been the last one before. A summary waits, because it costs a request.
+        """
+        if strategy.at_tokens is None or not isinstance(strategy, EditStrategy):
+            return None
+        outlines = self._counter.outlines(loop.messages)
+        beside = attempt.before - live_tokens(outlines)
+        if beside + strategy.least(outlines) > strategy.target:
+            return None
+        plan = strategy.fold(outlines, beside)
+        if plan is None or plan.after >= plan.before or beside + plan.after > strategy.target:
+            return None
         return attempt.edited(plan, loop.messages)
 
     def _make_summary_request(
@@ -204,9 +228,9 @@ def _label(strategies: Sequence[Strategy]) -> Iterator[tuple[str, Strategy]]:
         yield (name if seen[name] == 1 else f"{name}#{seen[name]}"), strategy
 
 
-def _is_due(strategy: Strategy, left: int | None, tokens: int) -> bool:
-    """Return whether a strategy must look at a history with these tokens. `left`: the tokens after its last look."""
-    return tokens >= (strategy.at_tokens or 0) and (left is None or tokens >= left + max(1, left // _PART))
+def _has_grown(left: int | None, tokens: int) -> bool:
+    """Return whether a request has grown enough for a strategy to look. `left`: its tokens after the last look."""
+    return left is None or tokens >= left + max(1, left // _PART)
 
 
 def _are_same(params: Mapping[str, JSON], own: Mapping[str, JSON], *names: str) -> bool:

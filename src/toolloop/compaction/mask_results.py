@@ -9,12 +9,16 @@ from attrs import evolve, field, frozen
 
 from toolloop._messages.reading import blocks_of, kind_of, role_of, text_key
 from toolloop.compaction.segments import Segment, last_compaction, segments_of, tail_of
-from toolloop.compaction.strategy import Edit, EditStrategy, at_least, edit_of
-from toolloop.compaction.tokens import Outline, content_tokens, outline_of
+from toolloop.compaction.strategy import Edit, EditStrategy, at_least, edit_of, last_reply, live_tokens
+from toolloop.compaction.tokens import Outline, content_tokens, message_tokens, outline_of
 from toolloop.machine.values.long_results import READ_RESULT, name_result
 
 #: The beginning of the text that replaces a result.
 MASK_START: Final = "[Left out to save room: "
+# The tokens of the shortest message with a masked result.
+_SHORTEST: Final = message_tokens(
+    {"content": [{"type": "tool_result", "content": f"{MASK_START}the result of a, about 1 tokens.]"}]}
+)
 
 
 @frozen(eq=False)
@@ -45,6 +49,13 @@ class MaskResults(EditStrategy):
     def for_reading(self) -> MaskResults:
         """Return the strategy that names the tool with which a masked result is read."""
         return evolve(self, is_read=True)
+
+    def least(self, outlines: Sequence[Outline]) -> int:
+        """Return a number of tokens that every plan leaves: what is in messages that may have long results can go."""
+        old, shortest = outlines[: last_reply(outlines)], max(self.min_tokens, _SHORTEST)
+        may_go = (each for each in old if each.role == "user" and each.tokens >= shortest)
+        goes = sum(each.tokens - _SHORTEST for each in may_go if '"tool_result"' in each.text)
+        return live_tokens(outlines) - goes
 
     def plan(self, outlines: Sequence[Outline]) -> Edit | None:
         """Return the history with its old results masked; None if there are none."""

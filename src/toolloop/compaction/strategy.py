@@ -53,6 +53,11 @@ def live_tokens(outlines: Sequence[Outline]) -> int:
     return sum(outline.tokens for outline in outlines[start:])
 
 
+def last_reply(outlines: Sequence[Outline]) -> int:
+    """Return the index of the last assistant message, at which the last round begins; 0 without any."""
+    return next((at for at in range(len(outlines) - 1, -1, -1) if outlines[at].role == "assistant"), 0)
+
+
 def at_least(least: int) -> Callable[[Any, Any, Any], None]:
     """Return a validator for a field that holds an int."""
 
@@ -91,6 +96,11 @@ class Strategy(ABC):
     at_tokens: int | None = field(default=None, validator=optional(at_least(1)))
     to_tokens: int | None = field(default=None, validator=_target)
 
+    @property
+    def target(self) -> int:
+        """The tokens to which a history is folded: `to_tokens`, or half of `at_tokens`; 0 without both."""
+        return (self.at_tokens or 0) // 2 if self.to_tokens is None else self.to_tokens
+
     def for_reading(self) -> Strategy:
         """Return the strategy for a loop whose results stay readable by name."""
         return self
@@ -98,6 +108,10 @@ class Strategy(ABC):
     @abstractmethod
     def plan(self, outlines: Sequence[Outline]) -> Any:
         """Return a plan for a history of any size; None if there is nothing to do."""
+
+    def least(self, outlines: Sequence[Outline]) -> int:
+        """Return a number of tokens that every plan leaves. It reads no message, so that it may be asked often."""
+        return live_tokens(outlines[last_reply(outlines) :])
 
     def fold(self, outlines: Sequence[Outline], beside: int = 0) -> Any:
         """Return a plan that reaches `to_tokens`. If none does, return the one that leaves the fewest tokens.
@@ -110,7 +124,7 @@ class Strategy(ABC):
         plan = self.plan(outlines)
         if self._rounds is None or self.at_tokens is None:
             return plan
-        room = (self.at_tokens // 2 if self.to_tokens is None else self.to_tokens) - beside
+        room = self.target - beside
         least, most = 1, min(getattr(self, self._rounds), sum(each.role == "assistant" for each in outlines)) - 1
         while least <= most and not (least == 1 and _left(plan) <= room):
             rounds = (least + most) // 2

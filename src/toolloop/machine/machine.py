@@ -84,6 +84,7 @@ from toolloop.machine.rules.replying import (
     detect_repetition,
     fail,
     is_stopped_by,
+    look_again,
     lose_request,
     read_action,
     stop_loop,
@@ -213,7 +214,7 @@ def continue_loop(loop: Loop, event: ev.Continued) -> Loop:
     if isinstance(loop.phase, Waiting):
         return proceed(clear_decided(loop))
     if isinstance(loop.phase, Failed):
-        return proceed(loop._replace(compacted=()))  # the request may have been too large: strategies look again
+        return proceed(look_again(loop))
     return proceed(loop) if isinstance(loop.phase, Ready) else loop
 
 
@@ -253,7 +254,7 @@ def follow_up(loop: Loop, event: ev.FollowedUp) -> Loop:
 
     After a failure, the failed request is given up.
     """
-    loop = stop_loop(loop, None) if isinstance(loop.phase, Failed) else join_rest(loop)
+    loop = stop_loop(look_again(loop), None) if isinstance(loop.phase, Failed) else join_rest(loop)
     kept = Chain(loop.messages[: find_last_user_turn(loop.messages)]) if event.replace_last else loop.messages
     return loop._replace(
         messages=kept.extend((*list_kept_texts(loop), *event.messages, *loop.queued)),

@@ -349,7 +349,7 @@ class LoopUnderTest:
             raise
 
     def _is_shortened(self, handle: Handle) -> bool:
-        return self.edited or bool(handle.state.root.compacted) or bool(set(self.setting.compaction) - {"mask"})
+        return self.edited or bool(handle.state.root.edited_at) or bool(set(self.setting.compaction) - {"mask"})
 
     def _find(self, call_id: str) -> Call | None:
         rounds = (round_of(loop) for _, loop in everywhere(self.driver.state))

@@ -103,6 +103,16 @@ def fail(loop: Loop, event: RequestFailed) -> Loop:
     return proceed(loop) if event.failure is None else loop._replace(phase=Failed(event.failure))
 
 
+def look_again(loop: Loop) -> Loop:
+    """Return a failed loop whose compaction strategies do not wait for growth, because its request may be too large.
+
+    A request that can be retried as it is was not too large.
+    """
+    if isinstance(loop.phase, Failed) and not loop.phase.failure.retryable:
+        return loop._replace(compacted=())
+    return loop
+
+
 def lose_request(loop: Loop) -> Loop:
     """Take the end of a request that is not known, because its driver is gone. It may have cost anything."""
     spent = None
