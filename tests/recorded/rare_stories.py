@@ -56,6 +56,7 @@ USED = {
     "service_tier": "priority",
     "inference_geo": "eu",
 }
+MARK = {"type": "ephemeral"}
 REFUSED = {"type": "refusal", "category": "cyber", "explanation": "It is not allowed."}
 BY_RULE = DecisionRecord("approve", rule="small", rule_digest="r1", by="rule: small", by_policy=True, at=102.5)
 FOREVER = DecisionRecord("approve", by="ana", reason="the same as ever", at=104.0, remember=GrantSpec("once", "{}"))
@@ -179,6 +180,18 @@ RARE: dict[str, Story] = {
         ev.HistoryEdited((Splice(2, 3, (masked("a"),)),), "MaskResults", 90, 60, at=107.0),
         *(*asked(m.call("b", "pure"), at=108.0), *ran("b", iteration=2), *CLOSED),
         ev.HistoryEdited((Splice(4, 5, (masked("b"),)),), "MaskResults", 90, 60, at=111.0),
+    ),
+    "rare-redacted": (
+        opened(keep_results=KeepResults(over=30, head=10, tail=5)),
+        *asked(m.call("a", "pure")),
+        *ran("a", Result(encode([{"type": "text", "text": "a long result " * 9, "cache_control": MARK}]))),
+        *CLOSED,
+        *(*asked(m.call("b", "pure"), at=107.0), *ran("b", Result(encode("a secret " * 9)), iteration=2), *CLOSED),
+        ev.HistoryEdited((), "Summarize", 90, 90, problem="the summary is blank", at=109.0),
+        ev.HistoryEdited((Splice(4, 5, (masked("b"),)),), at=110.0),
+        ev.HistoryEdited((), "Summarize", 80, 80, problem="the summary is blank", at=111.0),
+        *(ev.Requested(at=112.0), ev.RequestFailed(Failure("model", "too long", 400), at=113.0)),
+        ev.FollowedUp((m.user("Go on."),), at=114.0),
     ),
     "rare-given-up": (
         opened(),
