@@ -13,6 +13,7 @@ from toolloop._interface.config import (
 from toolloop._interface.grants import GivenGrant as GivenGrant, Grants as Grants
 from toolloop._interface.heads import CostView as CostView, UsageView as UsageView
 from toolloop._interface.loop_view import (
+    AnnotationsView as AnnotationsView,
     ChildView as ChildView,
     KeptView as KeptView,
     MessageView as MessageView,
@@ -31,7 +32,11 @@ from toolloop.events import LoopObserver as LoopObserver, Observer as Observer
 from toolloop.machine.values.calls import Command as Command, Decision as Decision
 from toolloop.machine.values.demands import Demand as Demand
 from toolloop.machine.values.jsontext import JSON as JSON
-from toolloop.machine.values.setup import Execution as Execution, LoopAction as LoopAction
+from toolloop.machine.values.setup import (
+    Execution as Execution,
+    LoopAction as LoopAction,
+    ToolAnnotations as ToolAnnotations,
+)
 from toolloop.providers.anthropic import AsyncSdkClient as AsyncSdkClient, SdkClient as SdkClient
 from toolloop.tools.calls import (
     NeedsApproval as NeedsApproval,

@@ -112,6 +112,7 @@ def test_the_view_tells_a_page_all_it_needs() -> None:
             "expires_at": None,
             "reason": None,
             "preview": None,
+            "annotations": None,
             "digest": turn.pending[0].digest,
         }
         assert view["usage"] == {

@@ -13,7 +13,16 @@ from toolloop.machine.record.loop import Failure
 from toolloop.machine.values.calls import DecisionRecord, GrantSpec, Result, Wait, Why
 from toolloop.machine.values.jsontext import encode
 from toolloop.machine.values.long_results import name_result
-from toolloop.machine.values.setup import Budget, KeepResults, Limits, LoopDetection, LoopFacts, Texts, ToolFacts
+from toolloop.machine.values.setup import (
+    Budget,
+    KeepResults,
+    Limits,
+    LoopDetection,
+    LoopFacts,
+    Texts,
+    ToolAnnotations,
+    ToolFacts,
+)
 from toolloop.machine.values.splicing import Splice
 
 Story = tuple[ev.Event, ...]
@@ -45,6 +54,7 @@ TEXTS = (
 WHERE = encode({"name": "get_location", "input_schema": {"type": "object"}})
 LOST = ToolFacts("lost", "once", "always", "d9", '{"type":"object"}')
 SEARCH = ToolFacts("search", "keyed", "never", "d4", inside=LoopFacts("p1", m.TOOLS, frozenset({"stop_when"}), (LOST,)))
+READ = ToolFacts("read", "once", "never", "d5", annotations=ToolAnnotations(True, False, True, False))
 USED = {
     "input_tokens": 9,
     "output_tokens": 8,
@@ -63,6 +73,11 @@ FOREVER = DecisionRecord("approve", by="ana", reason="the same as ever", at=104.
 RUNS: Story = (*asked(m.call("a", "pure"), m.call("b", "pure")), ev.Started("a", at=103.0), ev.Started("b", at=103.0))
 
 RARE: dict[str, Story] = {
+    "rare-annotations": (
+        opened(tools=(*m.TOOLS, READ)),
+        *asked(m.call("a", "read")),
+        ev.Judged((("a", Wait(Why.APPROVAL)),), at=102.5),
+    ),
     "rare-setup": (
         opened(
             tools=(*m.TOOLS, SEARCH),

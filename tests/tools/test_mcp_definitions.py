@@ -7,15 +7,28 @@ from typing import Any
 
 import anyio
 import pytest
+from hypothesis import given, strategies as st
 from mcp import Client
 from mcp.server import Server, ServerRequestContext
-from mcp.types import CallToolRequestParams, CallToolResult, ListToolsResult, PaginatedRequestParams, Tool as Listed
+from mcp.types import (
+    CallToolRequestParams,
+    CallToolResult,
+    ListToolsResult,
+    PaginatedRequestParams,
+    Tool as Listed,
+    ToolAnnotations as Hints,
+)
 
+from tests.kit.effort import examples
+from tests.kit.tools import transfer
 from toolloop import Tool
 from toolloop.errors import BadTool
 from toolloop.tools.mcp import McpOptions, mcp_tools
+from toolloop.types import ToolAnnotations
 
 OBJECT: dict[str, Any] = {"type": "object"}
+# The defaults of the protocol (source: MCP specification 2025-11-25, ToolAnnotations).
+HINTS = {"read_only_hint": False, "destructive_hint": True, "idempotent_hint": False, "open_world_hint": True}
 
 
 def serving(tools: Sequence[Listed]) -> Server[Any]:
@@ -30,11 +43,13 @@ def serving(tools: Sequence[Listed]) -> Server[Any]:
     return Server("test", on_list_tools=listed, on_call_tool=call)
 
 
-def taken(*names: str, schema: dict[str, Any] | None = None, **options: Any) -> list[Tool[..., Any]]:
+def taken(
+    *names: str, schema: dict[str, Any] | None = None, annotations: Any = None, **options: Any
+) -> list[Tool[..., Any]]:
     """Return the tools of a server that lists these names."""
 
     async def main() -> list[Tool[..., Any]] | Exception:
-        tools = [Listed(name=name, input_schema=schema or OBJECT) for name in names]
+        tools = [Listed(name=name, input_schema=schema or OBJECT, annotations=annotations) for name in names]
         chosen: McpOptions = options  # type: ignore[assignment] # wrong ones are the point of some tests
         async with Client(serving(tools)) as client:
             try:
@@ -110,3 +125,21 @@ def test_a_broken_tool_can_be_left_out() -> None:
             return [tool.name for tool in await mcp_tools(client, only=["good"])]
 
     assert anyio.run(main) == ["good"]
+
+
+@given(st.fixed_dictionaries({}, optional=dict.fromkeys(HINTS, st.none() | st.booleans())))
+@examples(20)
+def test_the_hints_of_the_server_are_those_that_it_gives(given: dict[str, bool | None]) -> None:
+    """With the defaults of the protocol for the others. They never change the effect of the tool."""
+    (tool,) = taken("a", annotations=Hints.model_validate(given, by_name=True))
+    wanted = HINTS | {name: value for name, value in given.items() if value is not None}
+    assert tool.annotations == ToolAnnotations(**wanted)
+    assert (tool.effect, tool.needs_approval) == ("once", False)
+    assert tool.definition() == {"name": "a", "input_schema": OBJECT}
+
+
+def test_a_server_without_annotations_has_the_defaults() -> None:
+    """A tool of another kind has no hints at all."""
+    (tool,) = taken("a")
+    assert tool.annotations == ToolAnnotations(**HINTS)
+    assert transfer.annotations is None

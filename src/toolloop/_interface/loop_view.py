@@ -17,8 +17,19 @@ from toolloop.machine.record.loop import Failed, Finished, Kept, Loop, TooDeep, 
 from toolloop.machine.record.state import Path, State
 from toolloop.machine.rules import limits
 from toolloop.machine.values.jsontext import JSON, decode
+from toolloop.machine.values.setup import ToolAnnotations
 from toolloop.tools.calls import ToolCall
 from toolloop.tools.secrets import SecretKey, hide_in_messages, hide_secrets, no_key
+
+
+@set_module("toolloop.types")
+class AnnotationsView(TypedDict):
+    """The hints of an MCP server about a tool as JSON: see `ToolAnnotations`."""
+
+    read_only_hint: bool
+    destructive_hint: bool
+    idempotent_hint: bool
+    open_world_hint: bool
 
 
 @set_module("toolloop.types")
@@ -31,6 +42,7 @@ class PendingView(TypedDict):
         takes: the decisions that it accepts: `approve`, `deny`, `answer`, `rerun`.
         expires_at: a time in ISO 8601, or None.
         preview: the effects of the call, as described by the tool's `preview`; or None.
+        annotations: the hints of the MCP server that has the tool, which are not checked; None for other tools.
 
     """
 
@@ -45,6 +57,7 @@ class PendingView(TypedDict):
     expires_at: str | None
     digest: str
     preview: str | None
+    annotations: AnnotationsView | None
 
 
 @set_module("toolloop.types")
@@ -270,4 +283,14 @@ def _view_call(state: State, call: ToolCall, key: SecretKey) -> PendingView:
         "expires_at": None if call.expires_at is None else call.expires_at.isoformat(),
         "digest": call.digest,
         "preview": call.preview,
+        "annotations": None if call.annotations is None else _view_annotations(call.annotations),
+    }
+
+
+def _view_annotations(hints: ToolAnnotations) -> AnnotationsView:
+    return {
+        "read_only_hint": hints.read_only_hint,
+        "destructive_hint": hints.destructive_hint,
+        "idempotent_hint": hints.idempotent_hint,
+        "open_world_hint": hints.open_world_hint,
     }

@@ -13,7 +13,7 @@ from toolloop.machine.rules.calls import digest_of
 from toolloop.machine.values.calls import Call, DecisionRecord, Status, text_of_content
 from toolloop.machine.values.demands import Ask, Demand
 from toolloop.machine.values.jsontext import JSON, decode
-from toolloop.machine.values.setup import Setup
+from toolloop.machine.values.setup import Setup, ToolAnnotations
 
 
 @set_module("toolloop")
@@ -134,6 +134,12 @@ class ToolCall:
             return None if facts.input_schema is None else dict(decode(facts.input_schema))
         defined: list[JSON] = decode(self._setup.params).get("tools") or []
         return next((tool.get("input_schema") for tool in defined if tool.get("name") == self.name), None)
+
+    @property
+    def annotations(self) -> ToolAnnotations | None:
+        """The hints of the MCP server that has the tool, which are not checked; None for other tools."""
+        facts = self._setup.tool(self.name)
+        return None if facts is None else facts.annotations
 
     @property
     def brought(self) -> bool:

@@ -24,7 +24,7 @@ from attrs import field, frozen
 from toolloop._public import set_module
 from toolloop.errors import BadTool
 from toolloop.machine.values.jsontext import JSON, decode, encode, fingerprint
-from toolloop.machine.values.setup import Approval, ToolEffect, ToolFacts
+from toolloop.machine.values.setup import Approval, ToolAnnotations, ToolEffect, ToolFacts
 from toolloop.tools.annotations import read_docstring
 from toolloop.tools.arguments import Arguments
 from toolloop.tools.calls import NeedsApproval, Preview
@@ -79,6 +79,7 @@ class Tool(Generic[P, R]):
         diff: the parameters with the old and the new text, which are shown as one diff.
         path: the parameter that names the file of the diff.
         secret: the parameters whose values are hidden from persons.
+        annotations: the hints of the MCP server that has the tool; None for other tools.
 
     """
 
@@ -95,6 +96,7 @@ class Tool(Generic[P, R]):
     diff: tuple[str, ...] = field(default=(), converter=text_names, kw_only=True)
     path: str | None = field(default=None, kw_only=True)
     secret: tuple[str, ...] = field(default=(), converter=text_names, kw_only=True)
+    annotations: ToolAnnotations | None = field(default=None, kw_only=True)
     _schema: str = field(default="{}", alias="schema", kw_only=True)  # JSON text; of a tool that another one defines
 
     def __attrs_post_init__(self) -> None:
@@ -155,6 +157,7 @@ class Tool(Generic[P, R]):
             diff=self.diff,
             path=self.path,
             secret=self.secret,
+            annotations=self.annotations,
         )
 
     def prepare(self, input: Mapping[str, JSON]) -> dict[str, Any]:  # noqa: A002 - the API's own word for it

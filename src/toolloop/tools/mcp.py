@@ -3,8 +3,8 @@
 `open_mcp` (for `ToolLoopHandle`) and `aopen_mcp` (for `AsyncToolLoopHandle`) connect to a server and return its tools;
 `mcp_tools` returns the tools of an open client. The list of tools is read once: it does not change while a loop runs.
 
-A server's annotations of its tools, such as `readOnlyHint`, are only hints (source: MCP specification). They are
-ignored: you choose the tools that need approval.
+A server's annotations of its tools, such as `readOnlyHint`, are only hints (source: MCP specification). Policies and
+persons see them as `ToolCall.annotations`. They change nothing by themselves: you choose the tools that need approval.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 from anyio import BrokenResourceError, CancelScope, ClosedResourceError, move_on_after
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 from anyio.lowlevel import checkpoint
-from attrs import evolve, frozen
+from attrs import evolve, fields, frozen
 
 from toolloop.errors import BadTool
 from toolloop.machine.values.jsontext import JSON
-from toolloop.machine.values.setup import ToolEffect
+from toolloop.machine.values.setup import ToolAnnotations, ToolEffect
 from toolloop.tools.calls import NeedsApproval
 from toolloop.tools.function import Tool
 from toolloop.tools.json_schema import JsonSchema
@@ -58,6 +58,7 @@ def __dir__() -> list[str]:
 _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
 # Seconds between two checks whether a call that waits in a thread was cancelled.
 _POLL_SECONDS = 0.25
+_HINTS = {each.name for each in fields(ToolAnnotations)}
 _DID_NOT_RUN = "The connection to the MCP server is closed, so this call did not run."
 _CANCELLED = "This call to the MCP server was cancelled while it ran. It may have had effects."
 
@@ -269,7 +270,14 @@ def _as_tool(  # noqa: PLR0913 - one for each option
         intake=intake,
         contexts=("context",),
         timeout=timeout,
+        annotations=_read_annotations(found.annotations),
     )
+
+
+def _read_annotations(given: types.ToolAnnotations | None) -> ToolAnnotations:
+    """Return the hints of the server; what it does not say has the default of the protocol."""
+    said = {} if given is None else given.model_dump(include=_HINTS, exclude_none=True)
+    return ToolAnnotations(**said)
 
 
 @frozen

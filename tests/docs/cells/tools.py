@@ -51,3 +51,6 @@ fake(reply(calls=[("scan", {})]), reply("The door is shut."))
 
 # %% before "Tools of an MCP server"
 fake(reply(calls=[("notes_delete_note", {"name": "old"})]), reply("Done."))
+
+# %% before "Tools of an MCP server" 2
+fake(reply(calls=[("notes_delete_note", {"name": "old"})]), reply("Done."))

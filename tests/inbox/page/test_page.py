@@ -17,12 +17,14 @@ from starlette.testclient import TestClient
 
 from tests.inbox.page.visitor import ACTION, FORM, HIDDEN, Visitor
 from tests.inbox.support import PARAMS, desk, desk_of, previewed
+from tests.kit.tools import transfer
 from toolloop import Approve, Ask, Deny, LoopConfig, MemoryStore, Person, ToolLoopHandle, tool
 from toolloop.inbox import inbox_app
 from toolloop.inbox.page.forms import form_fields, typed_input
 from toolloop.inbox.shown.keys import key_of
 from toolloop.rules import Rules
 from toolloop.testing import ScriptedProvider, call, reply
+from toolloop.types import ToolAnnotations
 
 EVIL = "</pre><script>alert(1)</script>\"'><img src=x onerror=alert(2)>\u202e{{7*7}}\x1b"
 NAME = EVIL[:-1]  # an id has no control characters
@@ -699,6 +701,24 @@ def test_two_texts_of_a_tool_are_shown_as_one_diff(tmp_path: Path) -> None:
     visitor.open("/")
     assert "both whole, every line, as one diff" in visitor.bare
     assert visitor.text.count('class="del"') == 1
+
+
+@pytest.mark.parametrize(
+    ("hints", "says"),
+    [
+        ({}, "destructive, open world"),
+        ({"read_only_hint": True, "open_world_hint": False}, "read only, closed world"),
+        ({"destructive_hint": False, "idempotent_hint": True}, "only adds, idempotent, open world"),
+    ],
+)
+def test_a_call_says_what_its_server_says_of_the_tool(tmp_path: Path, hints: Any, says: str) -> None:
+    """In the order of the protocol. A tool of another kind has no such line."""
+    found = desk("memory", tmp_path)
+    found.tools = [evolve(transfer, annotations=ToolAnnotations(**hints))]
+    found.drive()
+    visitor = Visitor(found)
+    visitor.open("/", call="loop..c1")
+    assert f"Server {says} (hints, not checked)" in visitor.bare
 
 
 @pytest.mark.parametrize("loop_id", ["../..", "a/b?c#d", " ", "%2e%2e", "ä%0d%0aset-cookie: x", "x" * 256])

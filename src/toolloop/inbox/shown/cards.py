@@ -18,7 +18,7 @@ from toolloop.errors import LoopNotFound, UnknownCall
 from toolloop.inbox.shown.keys import from_key, key_of
 from toolloop.inbox.shown.running import running_words
 from toolloop.inbox.shown.values import ShownInput, shown_input
-from toolloop.inbox.shown.words import Need, Tag, count, duration
+from toolloop.inbox.shown.words import Need, Tag, count, duration, hints
 from toolloop.inbox.story import CallStory, Story, read_story
 from toolloop.machine.values.calls import DecisionRecord, Outcome
 from toolloop.machine.values.jsontext import JSON, decode
@@ -139,6 +139,12 @@ class Card:
             return []
         found = [(each.rule, each.reason) for each in self.call.demands if each.rule or each.reason]
         return found or ([(None, self.call.reason)] if self.call.reason else [])
+
+    @property
+    def hints(self) -> str:
+        """The hints of the server that has the tool, which are not checked; empty if no server has it."""
+        facts = self._facts
+        return "" if facts is None else hints(facts.annotations)
 
     @property
     def tokens(self) -> int:

@@ -10,6 +10,7 @@ from toolloop.machine.rules.approving import count_missing, is_counted
 from toolloop.machine.values.calls import DecisionRecord
 from toolloop.machine.values.demands import Demand
 from toolloop.machine.values.names import Person, name_key
+from toolloop.machine.values.setup import ToolAnnotations
 from toolloop.tools.calls import RecordedDecision
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
@@ -50,6 +51,17 @@ def count(number: int, noun: str) -> str:
 def uncounted(number: int) -> str:
     """Return which loops statistics leave out."""
     return f"{count(number, 'loop')} that an earlier version of toolloop stored"
+
+
+def hints(annotations: ToolAnnotations | None) -> str:
+    """Return the hints of a server about a tool: "read only, open world"; empty if no server has the tool."""
+    if annotations is None:
+        return ""
+    reach = "open world" if annotations.open_world_hint else "closed world"
+    if annotations.read_only_hint:
+        return f"read only, {reach}"
+    effect = "destructive" if annotations.destructive_hint else "only adds"
+    return ", ".join([effect, *(["idempotent"] if annotations.idempotent_hint else []), reach])
 
 
 @frozen

@@ -129,6 +129,28 @@ class Texts:
     cut_short: str = "The loop inside this call was cut short: {reason}. Its last words were: {text}"
 
 
+@set_module("toolloop.types")
+@frozen
+class ToolAnnotations:
+    """The hints of an MCP server about a tool, with the defaults of the protocol (source: MCP specification).
+
+    They are not checked: trust them as far as you trust the server.
+
+    Attributes:
+        read_only_hint: the tool changes nothing.
+        destructive_hint: it may destroy or overwrite something; if False, it only adds. Only for tools that change
+            something; so is the next one.
+        idempotent_hint: running it again with the same input changes nothing more.
+        open_world_hint: it may reach things outside the server, such as the web.
+
+    """
+
+    read_only_hint: bool = False
+    destructive_hint: bool = True
+    idempotent_hint: bool = False
+    open_world_hint: bool = True
+
+
 @frozen
 class ToolFacts:
     """Facts about a tool, compared when another driver takes a loop over.
@@ -140,6 +162,7 @@ class ToolFacts:
         diff: the parameters with the old and the new text, which are shown as one diff; empty if there are none.
         path: the parameter that names the file of the diff.
         secret: the parameters whose values are hidden from persons.
+        annotations: the hints of the server; None for a tool of another kind, and in old journals.
 
     """
 
@@ -152,6 +175,7 @@ class ToolFacts:
     diff: tuple[str, ...] = ()
     path: str | None = None
     secret: tuple[str, ...] = ()
+    annotations: ToolAnnotations | None = None
 
 
 @frozen
