@@ -46,6 +46,6 @@ from toolloop.tools.calls import (
 from toolloop.tools.context import Report as Report
 from toolloop.tools.registry import Tools as Tools
 from toolloop.tools.responses.content import Content as Content
-from toolloop.tools.sdk_tools import SdkTool as SdkTool
+from toolloop.tools.sdk_tools import SdkTool as SdkTool, ServerTools as ServerTools
 
 _export(globals())

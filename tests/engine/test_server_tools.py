@@ -2,19 +2,38 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+from attrs import evolve
 from mcp.server.mcpserver import MCPServer
 from mcp.types import ToolAnnotations as Hints
 
+from tests.kit.concurrency import on_both_backends, run_async
+from tests.kit.failing import event_names
+from tests.kit.tools import transfer
 from tests.kit.world import ID, World, store_at
-from toolloop import Ask
-from toolloop.inbox import Inbox
-from toolloop.testing import call, reply
-from toolloop.tools.mcp import open_mcp
+from toolloop import (
+    Approve,
+    Ask,
+    AsyncToolLoopHandle,
+    Grant,
+    Inbox,
+    LoopConfig,
+    MemoryStore,
+    ToolLoopHandle,
+    Worker,
+    Yielded,
+)
+from toolloop.events import DriftAdopted
+from toolloop.testing import AsyncScriptedProvider, ScriptedProvider, call, reply
+from toolloop.tools.mcp import aopen_mcp, open_mcp
 from toolloop.types import ToolAnnotations
 
+PARAMS = {"model": "claude-opus-5-5", "max_tokens": 100, "messages": [{"role": "user", "content": "Tidy up"}]}
+QUIET = {"read_only_hint": True, "destructive_hint": False, "open_world_hint": False}
 READ_ONLY = Hints(read_only_hint=True, destructive_hint=False, open_world_hint=False)
 READS = call("read", {"name": "a"}, id="c1")
 DELETES = call("delete", {"name": "a"}, id="c2")
@@ -29,19 +48,25 @@ class Notes:
         for name, given in (hints or {"read": READ_ONLY, "delete": None}).items():
             self.add(name, given)
 
-    def add(self, tool: str, hints: Hints | None = None, description: str = "Use a note.") -> None:
+    def add(
+        self, tool: str, hints: Hints | None = None, description: str = "Use a note.", is_forced: bool = False
+    ) -> None:
         def use(name: str) -> str:
             self.ran.append(f"{tool} {name}")
             return f"{tool} {name}: done"
 
-        self.server.add_tool(use, name=tool, description=description, annotations=hints)
+        def force(name: str, force: bool = False) -> str:
+            return use(name)
+
+        function = force if is_forced else use
+        self.server.add_tool(function, name=tool, description=description, annotations=hints)
 
     def remove(self, tool: str) -> None:
         self.server.remove_tool(tool)
 
-    def change(self, tool: str, hints: Hints | None = None, description: str = "Use a note.") -> None:
+    def change(self, tool: str, hints: Hints | None = None, **more: Any) -> None:
         self.remove(tool)
-        self.add(tool, hints, description)
+        self.add(tool, hints, **more)
 
 
 def by_hints(call: Any, _view: Any) -> Ask | None:
@@ -74,3 +99,252 @@ def test_a_lying_hint_never_sets_the_effect(tmp_path: Path) -> None:
             assert (waits.why, tools[0].effect) == ("approval", "once")
             assert not handle.state.root.setup.repeatable("read")
     assert notes.ran == []
+
+
+# --- a list that changes ---
+
+
+def tools_sent(provider: ScriptedProvider) -> list[list[str]]:
+    return [[tool["name"] for tool in request["tools"]] for request in provider.requests]
+
+
+def open_loop(store: Any, provider: ScriptedProvider, tools: Any, **more: Any) -> ToolLoopHandle:
+    return ToolLoopHandle.open(store, ID, provider, params=PARAMS, tools=tools, **more)
+
+
+def read_adopted(handle: ToolLoopHandle, text: str = "and now?") -> tuple[str, ...]:
+    """Drive the next user turn, and return the changes that it began with."""
+    seen: list[Any] = []
+    handle.say(text)
+    with handle.stream() as stream:
+        seen += stream
+    return tuple(change for event in seen if isinstance(event, DriftAdopted) for change in event.changes)
+
+
+def test_a_list_that_changes_in_a_turn_is_adopted_with_the_next_one() -> None:
+    """An open call keeps the definition it was proposed under. A tool that was removed is unknown then."""
+    notes, late = Notes(), call("delete", {"name": "b"}, id="c3")
+    script = ScriptedProvider([reply(calls=[READS, DELETES]), reply("hi"), reply(calls=[late]), reply("so")])
+    with open_mcp(notes.server, needs_approval=True) as tools, open_loop(MemoryStore(), script, tools) as handle:
+        turn = handle.run()
+        assert isinstance(turn, Yielded)
+        notes.change("read", READ_ONLY, description="Read any note.")
+        turn.approve("c1", by="ana")
+        turn.deny("c2", "no", by="ana")
+        assert handle.run().unwrap().text == "hi"
+        notes.remove("delete")
+        notes.add("copy")
+        changes = ("the definition of tool 'read' changed", "tool 'delete' is missing", "tool 'copy' is new")
+        assert read_adopted(handle) == changes
+        assert "'delete' is no longer there" in handle.messages[-2]["content"][0]["content"]
+    assert notes.ran == ["read a"]
+    assert tools_sent(script) == [["read", "delete"], ["read", "delete"], ["read", "copy"], ["read", "copy"]]
+    described = [request["tools"][0]["description"] for request in script.requests]
+    assert described == ["Use a note.", "Use a note.", "Read any note.", "Read any note."]
+
+
+def test_a_turn_without_a_change_sends_the_same_bytes() -> None:
+    """And records nothing more. A server that never changes its tools is not asked for them again."""
+    notes = Notes()
+    script, store = ScriptedProvider([reply("one"), reply("two")]), MemoryStore()
+    with open_mcp(notes.server) as tools, open_loop(store, script, tools) as handle:
+        handle.run()
+        assert read_adopted(handle) == ()
+    first, second = (request["tools"] for request in script.requests)
+    assert json.dumps(first) == json.dumps(second)
+    assert "Woken" not in event_names(store.load(ID).entries)
+
+
+@pytest.mark.parametrize("is_copy", [True, False], ids=["a copy", "a list that has another tool's name"])
+def test_a_list_that_cannot_be_adopted_is_left(is_copy: bool, caplog: pytest.LogCaptureFixture) -> None:
+    """A copy of the list is not the server's. A tool of ours keeps its name: the log says so."""
+    notes = Notes()
+    script = ScriptedProvider([reply("one"), reply("two")])
+    with open_mcp(notes.server) as tools:
+        given: list[Any] = [transfer, *tools] if is_copy else [transfer, tools]
+        with open_loop(MemoryStore(), script, given) as handle:
+            handle.run()
+            notes.add("copy" if is_copy else "pay")
+            assert read_adopted(handle) == ()
+    assert tools_sent(script) == [["pay", "read", "delete"]] * 2
+    assert ("two tools are named 'pay'" in caplog.text) is not is_copy
+
+
+def test_a_server_that_is_gone_leaves_its_tools(caplog: pytest.LogCaptureFixture) -> None:
+    """The loop goes on, and a call says that it did not run."""
+    notes = Notes()
+    script = ScriptedProvider([reply("one"), reply(calls=[READS]), reply("two")])
+    with open_mcp(notes.server) as tools:
+        handle = open_loop(MemoryStore(), script, tools)
+        handle.run()
+    with handle:
+        assert read_adopted(handle) == ()
+        assert "did not run" in handle.messages[-2]["content"][0]["content"]
+    assert "the tools of a server could not be read again" in caplog.text
+
+
+# --- hints that change ---
+
+
+def by_what_it_saw(seen: list[Any]) -> Any:
+    def policy(call: Any, view: Any) -> Ask | None:
+        seen.append(call.annotations.read_only_hint)
+        return by_hints(call, view)
+
+    return policy
+
+
+@pytest.mark.parametrize("is_milder", [True, False])
+def test_hints_change_with_the_next_user_turn(is_milder: bool) -> None:
+    """Milder or stricter: the policies of a turn see the hints that it began with."""
+    seen: list[Any] = []
+    before, after = (None, READ_ONLY) if is_milder else (READ_ONLY, None)
+    notes, again = Notes(read=before), call("read", {"name": "b"}, id="c2")
+    script = ScriptedProvider(
+        [reply(calls=[READS]), reply(calls=[again]), reply("hi"), reply(calls=[READS]), reply("so")]
+    )
+    config = LoopConfig(on_tool_call=by_what_it_saw(seen))
+    with open_mcp(notes.server) as tools, open_loop(MemoryStore(), script, tools, config=config) as handle:
+        notes.change("read", after)
+        handle.run(lambda turn: turn.approve_all(by="ana"))
+        assert handle.messages[-1]["content"][0]["text"] == "hi"
+        handle.say("and now?")
+        notes.change("read", before)
+        handle.run(lambda turn: turn.approve_all(by="ana"))
+    # The first list was read when the connection opened, and again before the first request.
+    assert seen == [*[is_milder] * 2, not is_milder]
+
+
+@pytest.mark.parametrize("is_milder", [True, False])
+def test_hints_that_changed_in_a_sleep_wait_for_the_next_user_turn(is_milder: bool, tmp_path: Path) -> None:
+    """Another process with another list drives a turn on with the hints that the loop has stored."""
+    seen: list[Any] = []
+    before, after = (None, READ_ONLY) if is_milder else (READ_ONLY, None)
+    config = LoopConfig(on_tool_call=by_what_it_saw(seen))
+    again = call("read", {"name": "b"}, id="c2")
+    with open_mcp(Notes(read=before).server, needs_approval=True) as tools:
+        store = store_at("sqlite", tmp_path)
+        script = ScriptedProvider([reply(calls=[READS]), reply(calls=[again])])
+        asking = LoopConfig(on_tool_call=lambda _call, _view: Ask())
+        with open_loop(store, script, tools, config=asking) as handle:
+            (waits,) = handle.run().pending
+            assert waits.annotations == ToolAnnotations(**{} if is_milder else QUIET)
+    Inbox(store_at("sqlite", tmp_path)).decide(ID, {"c1": Approve(by="ana")})
+    with open_mcp(Notes(read=after).server) as tools:
+        script = ScriptedProvider([reply(calls=[again]), reply("hi"), reply(calls=[READS]), reply("so")])
+        with open_loop(store_at("sqlite", tmp_path), script, [*tools], config=config, on_drift="accept") as handle:
+            handle.run(lambda turn: turn.approve_all(by="ana"))
+            assert set(seen) == {not is_milder}
+            seen.clear()
+            handle.say("and now?")
+            handle.run(lambda turn: turn.approve_all(by="ana"))
+    assert seen == [is_milder]
+
+
+# --- grants ---
+
+
+@pytest.mark.parametrize(
+    ("change", "is_lost"),
+    [
+        ({"description": "Delete a note for good."}, False),
+        ({}, False),
+        ({"hints": READ_ONLY}, True),
+        ({"is_forced": True}, True),
+    ],
+    ids=["its description", "nothing", "its hints", "its schema"],
+)
+def test_a_changed_tool_loses_its_grants(change: Any, is_lost: bool) -> None:
+    """By its schema or its hints; those of other tools stay. The trail has it."""
+    notes, store = Notes(), MemoryStore()
+    more = [call("delete", {"name": "z"}, id="c3"), call("read", {"name": "z"}, id="c4")]
+    script = ScriptedProvider([reply(calls=[READS, DELETES]), reply("hi"), reply(calls=more), reply("so")])
+    with open_mcp(notes.server, needs_approval=True) as tools, open_loop(store, script, tools) as handle:
+        turn = handle.run()
+        assert isinstance(turn, Yielded)
+        for each in turn.pending:
+            turn.approve(each, by="ana", remember=Grant(match={}))
+        assert handle.run().unwrap().text == "hi"
+        notes.change("delete", **change)
+        handle.say("and now?")
+        waiting = handle.run().pending if is_lost else ()
+        assert [each.name for each in waiting] == (["delete"] if is_lost else [])
+        assert {grant.tool for grant in handle.grants} == ({"read"} if is_lost else {"read", "delete"})
+    revoked = [(entry.grant, entry.via) for entry in Inbox(store).trail(ID) if entry.kind == "revoke"]
+    assert revoked == ([("1/c2", "tools")] if is_lost else [])
+
+
+def test_a_tool_that_changed_in_a_sleep_loses_its_grants() -> None:
+    """Its schema and its gate count, however the loop gets its tools."""
+    store = MemoryStore()
+    script = ScriptedProvider(
+        [reply(calls=[call("pay", {"to": "ana", "euros": 5}, id="c1")]), reply("hi"), reply("so")]
+    )
+    with open_loop(store, script, [transfer]) as handle:
+        turn = handle.run()
+        assert isinstance(turn, Yielded)
+        turn.approve("c1", by="ana", remember=Grant())
+        handle.run()
+        assert len(handle.grants) == 1
+        handle.say("and now?")
+    stricter = evolve(transfer, needs_approval=lambda _call: True)
+    with open_loop(store, script, [stricter], on_drift="accept") as handle:
+        assert handle.run().unwrap().text == "so"
+        assert len(handle.grants) == 0
+
+
+# --- other handles in the process ---
+
+
+def test_a_loop_that_waits_keeps_its_definitions_in_the_process(tmp_path: Path) -> None:
+    """Though another loop has adopted the new ones in the meantime: no `Drift` leaves it to others."""
+    notes, store = Notes(), store_at("sqlite", tmp_path)
+    script = ScriptedProvider([reply(calls=[DELETES]), reply("other"), reply("hi"), reply("so")])
+    with open_mcp(notes.server, needs_approval=True) as tools:
+        with open_loop(store, script, tools) as handle:
+            handle.run()
+        notes.change("delete", is_forced=True)
+        with ToolLoopHandle.open(store, "other", script, params=PARAMS, tools=tools) as other:
+            assert other.run().unwrap().text == "other"
+        worker = Worker(store, script, tools)
+        Inbox(store).decide(ID, {"c2": Approve(by="ana")})
+        worker.run_until_idle()
+        assert notes.ran == ["delete a"]
+        Inbox(store).say(ID, "and now?")
+        worker.run_until_idle()
+    forces = ["force" in request["tools"][-1]["input_schema"]["properties"] for request in script.requests]
+    assert forces == [False, True, False, True]
+
+
+@pytest.mark.parametrize("at", [None, 1])
+def test_a_fork_has_the_tools_of_its_loop(at: int | None) -> None:
+    """As they are now, or as they were."""
+    notes = Notes()
+    script = ScriptedProvider([reply("one"), reply("two"), reply("three")])
+    with open_mcp(notes.server) as tools, open_loop(MemoryStore(), script, tools) as handle:
+        handle.run()
+        notes.add("copy")
+        read_adopted(handle)
+        copy = handle.fork(at=at)
+        names = [facts.name for facts in copy.state.root.setup.tools]
+        assert names == ["read", "delete", *(["copy"] if at is None else [])]
+        assert read_adopted(copy) == (() if at is None else ("tool 'copy' is new",))
+        copy.close()
+
+
+@on_both_backends
+def test_an_async_loop_reads_the_list_again(backend: str) -> None:
+    """In the event loop of the client."""
+    notes = Notes()
+    script = AsyncScriptedProvider([reply("one"), reply("two")])
+
+    async def main() -> None:
+        async with aopen_mcp(notes.server) as tools:
+            handle = AsyncToolLoopHandle(script, params=PARAMS, tools=[tools])
+            await handle.run()
+            notes.add("copy")
+            handle.say("and now?")
+            await handle.run()
+
+    run_async(backend, main)
+    assert [tool["name"] for tool in script.requests[-1]["tools"]] == ["read", "delete", "copy"]

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterable, Sequence
 from functools import partial
 
-from toolloop._engine.in_progress import InProgress
+from toolloop._engine.failures import describe_error
+from toolloop._engine.in_progress import InProgress, ask_one
 from toolloop._engine.model_requests import ModelRequests
+from toolloop._engine.questions import Questions
 from toolloop._engine.runtimes import Runtime, Runtimes
 from toolloop._engine.tool_runs import ToolRuns
+from toolloop._interface.drift import list_lost_grants
+from toolloop._interface.loop_params import check_request
+from toolloop.errors import BadTool
 from toolloop.machine.queries import has_running
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.effects import CancelRequest, Conclude, Effect, EndTurn, Judge, RunCall, SendRequest
+from toolloop.machine.record.loop import Loop
 from toolloop.machine.record.state import Path
+from toolloop.machine.values.jsontext import decode
+from toolloop.machine.values.setup import Setup, drop_brought
+from toolloop.tools.sdk_tools import ServerTools
+
+LOG = logging.getLogger("toolloop")
 
 
 class Beginnings:
@@ -32,7 +45,8 @@ class Beginnings:
             return  # the tools were compared and changed, so the effect may have changed
         match effect:
             case SendRequest():
-                self._requests.begin(runtime, loop)
+                if not self._adopt_tools(runtime, loop):
+                    self._requests.begin(runtime, loop)
             case CancelRequest():
                 self._requests.cancel(effect.path)
             case Judge():
@@ -70,5 +84,63 @@ class Beginnings:
             setup, runtime.is_new = runtime.setup(old), False
             if setup != old:
                 runtime.is_unchecked = True
-                self._progress.record(ev.Woken(setup, path=path))
+                self._record_tools(state.loops[path], setup)
         return runtime
+
+    # --- the lists of servers ---
+
+    def _adopt_tools(self, runtime: Runtime, loop: Loop) -> bool:
+        """Adopt what servers changed, before the first request of a user turn. Return whether the effect must wait.
+
+        A loop inside a call has one turn, and keeps the tools with which it began.
+        """
+        if loop.turn_iterations or loop.setup.path or not runtime.tools.may_change:
+            return False
+        if runtime.tools.server_lists and runtime.read_at != loop.iterations:
+            finish = partial(self._take_lists, runtime, loop.iterations)
+            self._progress.ask(SendRequest(), _read_lists(runtime.tools.server_lists), finish)
+            return True
+        setup = runtime.setup(loop.setup, is_user_turn=True)
+        if setup != loop.setup:
+            runtime.is_unchecked = True
+            self._record_tools(loop, setup)
+        return setup != loop.setup
+
+    def _take_lists(self, runtime: Runtime, read_at: int, problems: Sequence[str]) -> None:
+        """Drive the loop with the tools that its servers have now. If there is a problem, it keeps the old ones."""
+        runtime.read_at, setup = read_at, self._progress.state.root.setup
+        for problem in problems:
+            self._warn(f"the tools of a server could not be read again: {problem}")
+        try:
+            tools = runtime.tools.renew()
+            check_request(
+                decode(drop_brought(setup, tools.names).params), tools.definitions(), asked="the next request"
+            )
+        except (BadTool, ValueError) as error:
+            self._warn(f"the tools of a server changed, but cannot be used: {error}")
+        else:
+            runtime.take_tools(setup, tools)
+
+    def _warn(self, problem: str) -> None:
+        LOG.warning("%s. The loop keeps the tools that it has", problem, extra=self._progress.log_fields(()))
+
+    def _record_tools(self, loop: Loop, setup: Setup) -> None:
+        self.revoke_grants(loop, setup)
+        self._progress.record(ev.Woken(setup, path=setup.path), "step")
+
+    def revoke_grants(self, loop: Loop, setup: Setup | None) -> None:
+        """Record that the grants of tools that are others in a new setup are revoked."""
+        for revoked in () if setup is None else list_lost_grants(loop, setup):
+            self._progress.record(revoked, "step")
+
+
+def _read_lists(lists: Iterable[ServerTools]) -> Questions[list[str]]:
+    """Read the tools that each server has now. Return the problems."""
+    problems: list[str] = []
+    for each in lists:
+        found = yield from ask_one(each.fetch)
+        if isinstance(found, Exception):
+            problems.append(describe_error(found))
+        else:
+            each.update(found)
+    return problems

@@ -123,6 +123,7 @@ class Engine:
         """
         if (woken := self.woken()) is None:
             return
+        self._beginnings.revoke_grants(self.journal.state.root, woken.setup)
         self._taken_over = self.progress.record(woken, "step")
         self._remote_drives = self.journal.remote_drives
         self._runtimes.root.is_unchecked |= woken.setup is not None

@@ -18,7 +18,7 @@ from toolloop.events import Observer
 from toolloop.machine.record.loop import Loop
 from toolloop.machine.record.state import Path, State
 from toolloop.machine.values.jsontext import decode
-from toolloop.machine.values.setup import Setup, keep_gone
+from toolloop.machine.values.setup import Setup, drop_brought, keep_annotations, keep_gone
 from toolloop.prices import Prices
 from toolloop.tools import Tool, ToolRegistry
 from toolloop.tools.registry import list_definitions
@@ -37,6 +37,7 @@ class Runtime:
         is_unchecked: whether its tools changed, so that its history must be checked against them.
         checked_params: the parameters of the last request, which were checked.
         secrets: calls the caller's code for the parameters that are not stored; None if they are known.
+        read_at: the number of answered requests when the lists of servers were last read; -1: never.
 
     """
 
@@ -50,6 +51,7 @@ class Runtime:
     is_unchecked: bool = False
     checked_params: str | None = None
     secrets: Callable[[], Secrets] | None = None
+    read_at: int = -1
 
     @classmethod
     def of(cls, setup: Setup, tools: ToolRegistry, config: LoopConfig, secrets: Secrets) -> Runtime:
@@ -77,9 +79,21 @@ class Runtime:
             return None
         return frozenset(self.tools.names) | self.external(loop.setup)
 
-    def setup(self, setup: Setup) -> Setup:
-        """Return the setup of a loop with the tools and callables of this process."""
-        tools, gone_tools = keep_gone(setup, tuple(tool.facts() for tool in _in_order(setup, self.tools)))
+    def take_tools(self, setup: Setup, tools: ToolRegistry) -> None:
+        """Drive the loop with other tools from now on."""
+        new = Runtime.of(setup, tools, self.config, self.requests.secrets)
+        self.tools, self.requests, self.policies, self.compactor = new.tools, new.requests, new.policies, new.compactor
+        self.is_unchecked = True
+
+    def setup(self, setup: Setup, *, is_user_turn: bool = False) -> Setup:
+        """Return the setup of a loop with the tools and callables of this process.
+
+        `is_user_turn`: whether a user turn begins. Only then the hints of a server change, because the policies and
+        persons who decide in a turn rely on them.
+        """
+        setup = drop_brought(setup, self.tools.names)
+        facts = tuple(tool.facts() for tool in _in_order(setup, self.tools))
+        tools, gone_tools = keep_gone(setup, facts if is_user_turn else keep_annotations(setup, facts))
         return evolve(
             setup,
             tools=tools,

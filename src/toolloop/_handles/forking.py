@@ -101,9 +101,11 @@ class Fork:
                     f"fork(at=...): {why}", state="no store", asked="fork(at=...)", allowed=("fork()",)
                 )
             (state, _), wake_up = self.read(place.store, original), wake_up or WakeUp()
-        copied = self.copy(state, now)
+        copied, here = self.copy(state, now), parts.here
+        if self.at is not None:
+            here = evolve(here, tools=here.tools.as_of(copied.root.setup.tools))
         secrets = Secrets(dict(parts.secrets.options), dict(parts.secrets.mcp_tokens))
-        copy = LoopParts(copied, parts.here, secrets, wake_up=wake_up)
+        copy = LoopParts(copied, here, secrets, wake_up=wake_up)
         if place is None:
             return copy
         known = place.metadata

@@ -341,7 +341,8 @@ class HandleBase(LoopReads[D], Generic[ProviderOrClient, D]):
         journal = self._parts.journal
         secrets = self._parts.runtimes.root.requests.secrets
         wake_up = self._parts.given.wake_up if self._parts.engine.is_asleep else None
-        parts = evolve(self._parts.given, state=self.state, secrets=secrets, wake_up=wake_up)
+        here = evolve(self._parts.given.here, tools=self._parts.runtimes.root.tools)
+        parts = evolve(self._parts.given, state=self.state, here=here, secrets=secrets, wake_up=wake_up)
         assembly = assemble(wanted.apply(parts, journal.now()), self._driver_class)
         assembly.journal.is_handed_over = True  # no worker continues it before this caller
         assembly.begin_stored()

@@ -284,6 +284,7 @@ def _configure(parts: LoopParts, params: Mapping[str, Any] | None, *, on_drift: 
     setup, here = parts.state.root.setup, parts.here
     if here.keeps_limits:  # without a configuration, the stored `keep_results` holds, with its tool
         here = evolve(here, tools=add_reader(here.tools, setup.keep_results))
+    here = evolve(here, tools=here.tools.as_of(setup.tools))
     before = decode(setup.params)
     try:
         check_request(before, [{"name": facts.name, "input_schema": {}} for facts in setup.tools], asked=asked)

@@ -8,7 +8,8 @@ from typing import Any, get_args
 from attrs import asdict, frozen
 
 from toolloop.machine.queries import everywhere, list_tools_along
-from toolloop.machine.record.loop import round_of
+from toolloop.machine.record.journal_events import GrantRevoked
+from toolloop.machine.record.loop import Loop, round_of
 from toolloop.machine.record.state import State
 from toolloop.machine.values.calls import Status
 from toolloop.machine.values.jsontext import JSON, canonical, decode
@@ -106,6 +107,8 @@ def _compare_tools(was: ToolFacts, now: ToolFacts, name: str, still_open: Collec
         yield _make_difference(text, name, is_unsafe=is_weaker)
     if was.effect != now.effect:
         yield _make_difference(f"the effect {tool} changed from {was.effect} to {now.effect}", name, is_unsafe=True)
+    if _have_other_hints(was, now):
+        yield Difference(f"the hints {tool} changed")
     if (was.diff, was.path, was.secret) != (now.diff, now.path, now.secret):
         yield Difference(f"what is shown of calls {tool} changed")
     if was.inside is not None and now.inside is not None:
@@ -115,6 +118,23 @@ def _compare_tools(was: ToolFacts, now: ToolFacts, name: str, still_open: Collec
     elif was.inside is not now.inside:
         text = f"the nested loop {tool} is {'new' if was.inside is None else 'missing'}"
         yield _make_difference(text, name, is_unsafe=is_open)
+
+
+def _have_other_hints(was: ToolFacts, now: ToolFacts) -> bool:
+    """Return whether the hints of a server changed. An old journal has none, and so has a tool of another kind."""
+    return None not in (was.annotations, now.annotations) and was.annotations != now.annotations
+
+
+def list_lost_grants(loop: Loop, new: Setup) -> list[GrantRevoked]:
+    """Return the events that revoke the grants of tools whose schema, gate or hints are others in a new setup."""
+    was = {facts.name: facts for facts in (*loop.setup.gone_tools, *loop.setup.tools)}
+    changed = {
+        now.name
+        for now in new.tools
+        if (old := was.get(now.name)) is not None
+        if _have_other_hints(old, now) or old.approval != now.approval or _encode_shape(old) != _encode_shape(now)
+    }
+    return [GrantRevoked(grant.id, via="tools", path=new.path) for grant in loop.grants if grant.tool in changed]
 
 
 def _make_difference(text: str, tool: str, *, is_unsafe: bool) -> Difference:

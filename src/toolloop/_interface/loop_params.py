@@ -147,8 +147,8 @@ def add_reader(tools: ToolRegistry, keep: KeepResults | None) -> ToolRegistry:
     """
     if keep is None:
         return tools
-    rest = [each for each in tools if not isinstance(each, ResultReader)]
-    if any(each.name == READ_RESULT for each in rest):
+    rest = [part for part in tools.parts if not isinstance(part, ResultReader)]
+    if any(each.name == READ_RESULT and not isinstance(each, ResultReader) for each in tools):
         raise BadTool(
             f"a tool is named {READ_RESULT!r}, but config.keep_results adds a tool of that name. Rename yours",
             tool=READ_RESULT,

@@ -332,7 +332,7 @@ class RunnerSteps:
                 journal.record(event)
 
     def _refuse_invalid(self, loop: Loop) -> None:
-        params = merge_params(decode(loop.setup.params), self.assembly.given.here.tools)
+        params = merge_params(decode(loop.setup.params), self.assembly.runtimes.root.tools)
         refuse_invalid(preview_request(loop), params, asked=_STEP)
 
     # --- replies ---

@@ -1,7 +1,8 @@
 """Use the tools of MCP servers in a loop: `pip install 'toolloop[mcp]'`.
 
 `open_mcp` (for `ToolLoopHandle`) and `aopen_mcp` (for `AsyncToolLoopHandle`) connect to a server and return its tools;
-`mcp_tools` returns the tools of an open client. The list of tools is read once: it does not change while a loop runs.
+`mcp_tools` returns the tools of an open client. If the server may change its tools, a loop reads them again before each
+user turn: see `ServerTools`.
 
 A server's annotations of its tools, such as `readOnlyHint`, are only hints (source: MCP specification). Policies and
 persons see them as `ToolCall.annotations`. They change nothing by themselves: you choose the tools that need approval.
@@ -19,7 +20,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
-from anyio import BrokenResourceError, CancelScope, ClosedResourceError, move_on_after
+from anyio import BrokenResourceError, CancelScope, ClosedResourceError, fail_after, move_on_after
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 from anyio.lowlevel import checkpoint
 from attrs import evolve, fields, frozen
@@ -33,12 +34,14 @@ from toolloop.tools.json_schema import JsonSchema
 from toolloop.tools.options import check_effect, check_timeout
 from toolloop.tools.responses.content import plain_text_of
 from toolloop.tools.responses.response_types import EmptyResponse, FileResponse, JsonResponse, LinkResponse, RawOutputs
+from toolloop.tools.sdk_tools import ServerTools
 from toolloop.tools.signature import check_name
 from toolloop.tools.tool_errors import ToolError
 
 try:
     import jsonschema as _  # type: ignore[import-untyped] # noqa: F401 - the other half of the extra; it has no types
     from mcp import Client, MCPError, types
+    from mcp.client.caching import CacheMode
 except ImportError as _missing:
     raise ImportError(
         f"toolloop.tools.mcp needs the extra 'mcp' ({_missing}): pip install 'toolloop[mcp]'", name=_missing.name
@@ -59,6 +62,8 @@ _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
 # Seconds between two checks whether a call that waits in a thread was cancelled.
 _POLL_SECONDS = 0.25
 _HINTS = {each.name for each in fields(ToolAnnotations)}
+# The longest wait for a changed list of tools, because a user turn waits for it.
+_LIST_SECONDS = 10
 _DID_NOT_RUN = "The connection to the MCP server is closed, so this call did not run."
 _CANCELLED = "This call to the MCP server was cancelled while it ran. It may have had effects."
 
@@ -82,7 +87,7 @@ class McpOptions(TypedDict, total=False):
     timeout: float | None
 
 
-async def mcp_tools(client: Client, **options: Unpack[McpOptions]) -> list[Tool[..., Any]]:
+async def mcp_tools(client: Client, **options: Unpack[McpOptions]) -> ServerTools:
     """Return the tools of an MCP client, for `AsyncToolLoopHandle`. They work while the client is open.
 
     Characters that the API does not accept in a name become underscores. Input is validated against the server's
@@ -98,24 +103,41 @@ async def mcp_tools(client: Client, **options: Unpack[McpOptions]) -> list[Tool[
     """
     check_timeout(options.get("timeout"), "the MCP tools")
     check_effect(options.get("effect", "once"), "the MCP tools")
-    page = await client.list_tools()
-    found = list(page.tools)
-    while page.next_cursor:
-        page = await client.list_tools(cursor=page.next_cursor)
-        found += page.tools
-    if (only := options.get("only")) is not None:
-        only = set(only)
+    found = await _list_tools(client, "use")
+    if options.get("only") is not None:
+        only = options["only"] = frozenset(options["only"] or ())
         if unknown := sorted(only.difference(each.name for each in found)):
             names = ", ".join(each.name for each in found) or "none"
             raise BadTool(f"the MCP server has no tool {unknown[0]!r}; it has: {names}", tool=unknown[0])
-        found = [each for each in found if each.name in only]
-    return [_as_tool(client, each, **options) for each in found]
+    served = client.server_capabilities.tools
+    may_change = served is not None and bool(served.list_changed)
+    return ServerTools(_as_tools(client, found, options), partial(_fetch, client, options), may_change=may_change)
+
+
+async def _list_tools(client: Client, cache_mode: CacheMode) -> list[types.Tool]:
+    page = await client.list_tools(cache_mode=cache_mode)
+    found = list(page.tools)
+    while page.next_cursor:
+        page = await client.list_tools(cursor=page.next_cursor, cache_mode=cache_mode)
+        found += page.tools
+    return found
+
+
+async def _fetch(client: Client, options: McpOptions) -> list[Tool[..., Any]]:
+    """Return the tools that the server has now. It may not notify a client that does not listen, so it is asked."""
+    with fail_after(_LIST_SECONDS):
+        return _as_tools(client, await _list_tools(client, "refresh"), options)
+
+
+def _as_tools(client: Client, found: Iterable[types.Tool], options: McpOptions) -> list[Tool[..., Any]]:
+    only = options.get("only")
+    return [_as_tool(client, each, **options) for each in found if only is None or each.name in only]
 
 
 @asynccontextmanager
 async def aopen_mcp(
     server: Any, *, connect_timeout: float | None = 60, **options: Unpack[McpOptions]
-) -> AsyncGenerator[list[Tool[..., Any]]]:
+) -> AsyncGenerator[ServerTools]:
     """Connect to an MCP server and yield its tools, for `AsyncToolLoopHandle`. Leaving closes the connection.
 
     Args:
@@ -152,7 +174,7 @@ async def aopen_mcp(
 @contextmanager
 def open_mcp(
     server: Any, *, connect_timeout: float | None = 60, **options: Unpack[McpOptions]
-) -> Generator[list[Tool[..., Any]]]:
+) -> Generator[ServerTools]:
     """Connect to an MCP server and yield its tools, for `ToolLoopHandle`. Leaving closes the connection.
 
     The connection runs in an event loop in its own thread. Any thread may call the tools. A cancelled call is also
@@ -174,7 +196,8 @@ def open_mcp(
     ):
         calls = _Calls(portal)
         try:
-            yield [evolve(each, function=partial(calls.run, each.function), is_async=False) for each in tools]
+            fetch = partial(portal.call, tools.fetch)
+            yield ServerTools(calls.wrap(tools), lambda: calls.wrap(fetch()), may_change=tools.may_change)
         finally:
             calls.close()
 
@@ -191,6 +214,10 @@ class _Calls:
         self._lock = threading.Lock()
         self._open = dict[object, CancelScope | None]()  # without a scope until the call begins in the event loop
         self._is_closed = False
+
+    def wrap(self, tools: Iterable[Tool[..., Any]]) -> list[Tool[..., Any]]:
+        """Return the tools as ones that any thread may call."""
+        return [evolve(each, function=partial(self.run, each.function), is_async=False) for each in tools]
 
     def run(self, call: Any, arguments: Mapping[str, JSON], context: ToolContext | None = None) -> Any:
         """Run a call in the event loop, and cancel it there if the context is cancelled."""

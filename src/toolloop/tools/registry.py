@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from toolloop._public import set_module
 from toolloop.errors import BadTool
 from toolloop.tools.function import Tool
 from toolloop.tools.responses.adapter import AnthropicMessagesToolResponseAdapter, ToolResponseAdapter, check_adapter
-from toolloop.tools.sdk_tools import SdkTool, SdkToolset, as_tools
+from toolloop.tools.sdk_tools import SdkTool, SdkToolset, ServerTools, as_tools
 
 if TYPE_CHECKING:
     from toolloop.machine.values.jsontext import JSON
+    from toolloop.machine.values.setup import ToolFacts
 
 
 @set_module("toolloop")
@@ -20,8 +21,8 @@ class ToolRegistry:
     """An immutable collection of tools, by name, in the given order.
 
     Args:
-        tools: functions made with `@tool`, objects made with `anthropic.beta_tool`, or toolsets of the SDK; see
-            `toolset`.
+        tools: functions made with `@tool`, objects made with `anthropic.beta_tool`, toolsets of the SDK (see
+            `toolset`), or the list of a server (see `ServerTools`).
         adapter: makes results from return values; an `AnthropicMessagesToolResponseAdapter` if left out.
 
     Raises:
@@ -33,24 +34,55 @@ class ToolRegistry:
 
     """
 
-    __slots__ = ("_tools", "adapter")
+    __slots__ = ("_parts", "_tools", "adapter")
 
-    def __init__(
-        self, tools: Iterable[Tool[..., Any] | SdkTool | SdkToolset] = (), adapter: ToolResponseAdapter | None = None
-    ) -> None:
+    def __init__(self, tools: Iterable[AnyTools] = (), adapter: ToolResponseAdapter | None = None) -> None:
         """Store the tools."""
         self.adapter: ToolResponseAdapter = (
             AnthropicMessagesToolResponseAdapter() if adapter is None else check_adapter(adapter)
         )
-        self._tools: dict[str, Tool[..., Any]] = {}
-        for each in (member for given in tools for member in as_tools(given)):
-            if each.name in self._tools:
-                raise BadTool(
-                    f"two tools are named {each.name!r}, but names must be unique. Rename one with "
-                    "@tool(name=...), or pass a prefix for the tools of an MCP server",
-                    tool=each.name,
-                )
-            self._tools[each.name] = each
+        given: Iterable[AnyTools] = [tools] if isinstance(tools, ServerTools) else tools
+        self._parts: tuple[Tool[..., Any] | ServerTools, ...] = tuple(part for each in given for part in _split(each))
+        self._tools: dict[str, Tool[..., Any]] = _by_name(self._parts)
+
+    @property
+    def parts(self) -> tuple[Tool[..., Any] | ServerTools, ...]:
+        """The tools, with the list of each server that may change it as one."""
+        return self._parts
+
+    @property
+    def server_lists(self) -> tuple[ServerTools, ...]:
+        """The lists of servers that may change them."""
+        return tuple(part for part in self._parts if isinstance(part, ServerTools) and part.may_change)
+
+    @property
+    def may_change(self) -> bool:
+        """Whether servers may change tools, or what they say of them."""
+        return bool(self.server_lists) or any(each.annotations is not None for each in self)
+
+    def renew(self) -> ToolRegistry:
+        """Return a registry with the current tools of each server.
+
+        Raises:
+            BadTool: a server now has a tool with the name of another one.
+
+        """
+        return ToolRegistry(self._parts, self.adapter)
+
+    def as_of(self, facts: Collection[ToolFacts]) -> ToolRegistry:
+        """Return a registry with the tools that a loop with these facts has from each server, where they are known.
+
+        Raises:
+            BadTool: as for `renew`.
+
+        """
+        if not self.server_lists:
+            return self
+        then = ToolRegistry((), self.adapter)
+        then._parts = self._parts
+        lists = (part.as_of(facts) if isinstance(part, ServerTools) else [part] for part in self._parts)
+        then._tools = _by_name(each for tools in lists for each in tools)
+        return then
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -108,6 +140,23 @@ class ToolRegistry:
         return f"<ToolRegistry: {', '.join(self.names) or 'no tools'}>"
 
 
+def _split(given: AnyTools) -> Sequence[Tool[..., Any] | ServerTools]:
+    return [given] if isinstance(given, ServerTools) else as_tools(given)
+
+
+def _by_name(parts: Iterable[Tool[..., Any] | ServerTools]) -> dict[str, Tool[..., Any]]:
+    named: dict[str, Tool[..., Any]] = {}
+    for each in (tool for part in parts for tool in (part if isinstance(part, ServerTools) else [part])):
+        if each.name in named:
+            raise BadTool(
+                f"two tools are named {each.name!r}, but names must be unique. Rename one with "
+                "@tool(name=...), or pass a prefix for the tools of an MCP server",
+                tool=each.name,
+            )
+        named[each.name] = each
+    return named
+
+
 def list_definitions(tools: Iterable[Tool[..., Any]]) -> list[dict[str, JSON]]:
     """Return the definitions of tools. A toolset has one, at the place of its first member."""
     found: dict[tuple[str, ...], Tool[..., Any]] = {}
@@ -117,4 +166,5 @@ def list_definitions(tools: Iterable[Tool[..., Any]]) -> list[dict[str, JSON]]:
     return [each.definition() for each in found.values()]
 
 
-Tools = ToolRegistry | Iterable[Tool[..., Any] | SdkTool | SdkToolset]
+AnyTools = Tool[..., Any] | SdkTool | SdkToolset | ServerTools
+Tools = ToolRegistry | Iterable[AnyTools]

@@ -1,9 +1,12 @@
-"""Accept tools made with `anthropic.beta_tool`, and toolsets of the SDK, without importing it before it is needed."""
+"""Accept tools made with `anthropic.beta_tool`, toolsets of the SDK, and the lists of servers.
+
+The SDK is not imported before it is needed.
+"""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol, cast, get_args
 
@@ -12,7 +15,7 @@ from attrs import frozen
 from toolloop._public import set_module
 from toolloop.errors import BadTool
 from toolloop.machine.values.jsontext import JSON, encode, plain
-from toolloop.machine.values.setup import ToolEffect
+from toolloop.machine.values.setup import ToolEffect, ToolFacts
 from toolloop.tools.arguments import Arguments, find_problems
 from toolloop.tools.calls import NeedsApproval
 from toolloop.tools.context import ToolContext
@@ -21,6 +24,8 @@ from toolloop.tools.options import check_effect, check_timeout
 from toolloop.tools.responses.response_types import RawOutputs
 from toolloop.tools.signature import check_name
 from toolloop.tools.tool_errors import InvalidInput, shown
+
+_MOST_LISTS = 16  # how many older lists of a server are known
 
 
 @set_module("toolloop.types")
@@ -57,6 +62,43 @@ class SdkToolset(Protocol):
     def tool_result(self, tool_use: Any, /) -> Any:
         """Run a member. `tool_use`: the block of the call."""
         ...
+
+
+@set_module("toolloop.types")
+class ServerTools(list[Tool[..., Any]]):
+    """The tools of a server that may change them. `open_mcp` makes it.
+
+    A loop that gets this list itself, as `tools=tools` or `tools=[pay, tools]`, reads the tools of the server again
+    before each user turn, and goes on with these. A copy of it, such as `[pay, *tools]`, does not change.
+
+    Attributes:
+        fetch: returns the current tools, or an awaitable of them.
+        may_change: whether the server may change them.
+
+    """
+
+    def __init__(self, tools: Iterable[Tool[..., Any]], fetch: Callable[[], Any], *, may_change: bool) -> None:
+        """Store the first list."""
+        super().__init__(tools)
+        self.fetch: Callable[[], Any] = fetch
+        self.may_change: bool = may_change
+        self._known: dict[frozenset[ToolFacts], tuple[Tool[..., Any], ...]] = {}
+        self._note()
+
+    def update(self, tools: Sequence[Tool[..., Any]]) -> None:
+        """Replace the tools. Loops go on with the ones that they have until their next user turn."""
+        self[:] = tools
+        self._note()
+
+    def as_of(self, facts: Collection[ToolFacts]) -> Sequence[Tool[..., Any]]:
+        """Return the tools that a loop with these facts has from this server; the current ones if that is not known."""
+        known = [tools for had, tools in reversed([*self._known.items()]) if had <= frozenset(facts)]
+        return max(known, key=len, default=self)
+
+    def _note(self) -> None:
+        facts = frozenset(tool.facts() for tool in self)
+        known = {had: tools for had, tools in self._known.items() if had != facts}
+        self._known = {**dict([*known.items()][1 - _MOST_LISTS :]), facts: tuple(self)}
 
 
 def as_tools(obj: Tool[..., Any] | SdkTool | SdkToolset) -> list[Tool[..., Any]]:

@@ -53,4 +53,4 @@ fake(reply(calls=[("scan", {})]), reply("The door is shut."))
 fake(reply(calls=[("notes_delete_note", {"name": "old"})]), reply("Done."))
 
 # %% before "Tools of an MCP server" 2
-fake(reply(calls=[("notes_delete_note", {"name": "old"})]), reply("Done."))
+fake(reply(calls=[("notes_delete_note", {"name": "old"})]))

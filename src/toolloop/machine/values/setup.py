@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from decimal import Decimal
 from typing import Any, Literal
 
@@ -9,7 +10,7 @@ from attrs import evolve, field, frozen
 
 from toolloop._public import set_module
 from toolloop._usage import as_decimal
-from toolloop.machine.values.jsontext import JSON, decode
+from toolloop.machine.values.jsontext import JSON, decode, encode
 
 Execution = Literal["barrier", "ready"]
 OnExpiry = Literal["continue", "stop"]
@@ -287,6 +288,19 @@ def follow_definitions(old: Setup, new: Setup) -> Setup:
     return evolve(new, brought=new.brought & has, gone=(new.gone | (had - old.brought)) - has)
 
 
+def drop_brought(setup: Setup, names: Collection[str]) -> Setup:
+    """Return the setup without the brought tools of these names, because the loop has tools of its own of these."""
+    taken = setup.brought.intersection(names)
+    if not taken:
+        return setup
+    params = decode(setup.params)
+    kept = [tool for tool in params["tools"] if not isinstance(tool, dict) or tool.get("name") not in taken]
+    rest = {name: value for name, value in params.items() if name != "tools"}
+    return evolve(
+        setup, params=encode({**rest, "tools": kept} if kept else rest), brought=setup.brought.difference(taken)
+    )
+
+
 def keep_gone(
     old: Setup | LoopFacts, tools: tuple[ToolFacts, ...]
 ) -> tuple[tuple[ToolFacts, ...], tuple[ToolFacts, ...]]:
@@ -294,6 +308,13 @@ def keep_gone(
     before = {facts.name: facts for facts in (*old.gone_tools, *old.tools)}
     new = tuple([_keep_inside(before.pop(facts.name, facts), facts) for facts in tools])
     return new, tuple(before.values())
+
+
+def keep_annotations(old: Setup, tools: tuple[ToolFacts, ...]) -> tuple[ToolFacts, ...]:
+    """Return the facts about new tools, with the hints that their server gave when the loop recorded them."""
+    before = {facts.name: facts.annotations for facts in (*old.gone_tools, *old.tools)}
+    kept = ((facts, before.get(facts.name)) for facts in tools)
+    return tuple([facts if None in (was, facts.annotations) else evolve(facts, annotations=was) for facts, was in kept])
 
 
 def _keep_inside(old: ToolFacts, new: ToolFacts) -> ToolFacts:
