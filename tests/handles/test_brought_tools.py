@@ -11,7 +11,7 @@ from tests.kit.each import each
 from tests.kit.support import yielded
 from tests.kit.tools import params, write
 from tests.kit.world import each_store, store_at
-from toolloop import Answer, Inbox, ToolLoopHandle
+from toolloop import Answer, Inbox, MemoryStore, ToolLoopHandle, tool
 from toolloop.errors import BadTool, IllegalCommand
 from toolloop.testing import ScriptedProvider, call, reply
 
@@ -121,3 +121,51 @@ def test_tools_are_a_list() -> None:
     handle = ToolLoopHandle(ScriptedProvider([]), params=params(messages=[]))
     with pytest.raises(TypeError, match="expected a list"):
         handle.say("Hi", tools=WHERE)  # type: ignore[arg-type] # the mistake that is tested
+
+
+@pytest.mark.parametrize(("is_open", "more"), [(False, {}), (True, {}), (True, {"on_drift": "accept"})])
+def test_a_tool_of_the_process_takes_the_name_of_one_that_was_brought(is_open: bool, more: Any) -> None:
+    """What was brought is dropped. An open call keeps the definition it was proposed under: the front end answers."""
+    store, ran = MemoryStore(), list[str]()
+
+    @tool(name="where")
+    def find() -> str:
+        """Find the user."""
+        ran.append("where")
+        return "found"
+
+    provider = ScriptedProvider(
+        [reply("Hi."), ASKED if is_open else reply("So."), reply("Here."), ASKED, reply("Yes.")]
+    )
+    with ToolLoopHandle.open(store, "loop", provider, tools=[], params=params()) as handle:
+        handle.run()
+        handle.say("Where am I?", tools=[WHERE])
+        handle.run()
+    with ToolLoopHandle.open(store, "loop", provider, tools=[find], **more) as handle:
+        if is_open:
+            handle.say("Now?")
+            assert waiting(handle) == [("where", "external", True)]
+            handle.decide({"c1": Answer("at home")})
+            assert (handle.run().text, ran) == ("Here.", [])
+        else:
+            handle.say("Now?")
+            assert (handle.run().text, ran) == ("Here.", [])
+        assert [each_["description"] for each_ in provider.requests[2]["tools"]] == ["Find the user."]
+        assert Inbox(store).show("loop")["brought"] == []
+        handle.update_params(max_tokens=99)
+        handle.say("And now?", tools=[WHERE])
+        assert (handle.run().text, ran) == ("Yes.", ["where"])
+
+
+def test_parameters_change_before_a_brought_tool_is_dropped() -> None:
+    """By the same rule, before the loop is driven."""
+    store, provider = MemoryStore(), ScriptedProvider([reply("Hi."), reply("So."), reply("Here.")])
+    with ToolLoopHandle.open(store, "loop", provider, tools=[], params=params()) as handle:
+        handle.run()
+        handle.say("Where am I?", tools=[{**WHERE, "name": "write"}, WHERE])
+        handle.run()
+    with ToolLoopHandle.open(store, "loop", provider, tools=[write]) as handle:
+        handle.update_params(max_tokens=99)
+        handle.say("Now?")
+        handle.run()
+    assert [each_["name"] for each_ in provider.requests[2]["tools"]] == ["write", "where"]

@@ -50,6 +50,7 @@ from toolloop.machine.rules.saying import list_new_tools
 from toolloop.machine.tree import step
 from toolloop.machine.values.calls import Call, Command, Continue, InjectMessages, Stop
 from toolloop.machine.values.jsontext import JSON, a_type, canonical, decode, encode, well_formed
+from toolloop.machine.values.setup import drop_brought
 from toolloop.machine.values.splicing import apply_splices, splices_between
 from toolloop.prices import refuse_unpriced
 from toolloop.providers import SECRET_OPTIONS
@@ -325,7 +326,8 @@ class Commands:
 
         """
         loop, tools, asked = state.root, self._runtimes.root.tools, "update_params()"
-        kept = {name: value for name, value in decode(loop.setup.params).items() if name not in changes.removed}
+        before = decode(drop_brought(loop.setup, tools.names).params)
+        kept = {name: value for name, value in before.items() if name not in changes.removed}
         new = kept | changes.stored
         if loop.setup.output and "output_config" in changes.names:
             new = with_format(new, find_format(decode(loop.setup.params)), asked)
@@ -400,8 +402,10 @@ class Commands:
 
     def _refuse(self, texts: Sequence[str], loop: Loop, asked: str) -> None:
         """Refuse messages that the API would refuse with the parameters of a loop."""
+        tools = self._runtimes.root.tools
+        params = decode(drop_brought(loop.setup, tools.names).params)
         try:
-            refuse_invalid(texts, merge_params(decode(loop.setup.params), self._runtimes.root.tools), asked=asked)
+            refuse_invalid(texts, merge_params(params, tools), asked=asked)
         except InvalidHistory as error:
             raise explain_place(error, texts, loop) from None
 
