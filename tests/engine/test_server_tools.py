@@ -205,14 +205,16 @@ def test_hints_change_with_the_next_user_turn(is_milder: bool) -> None:
     )
     config = LoopConfig(on_tool_call=by_what_it_saw(seen))
     with open_mcp(notes.server) as tools, open_loop(MemoryStore(), script, tools, config=config) as handle:
+        handle.next_turn()
         notes.change("read", after)
         handle.run(lambda turn: turn.approve_all(by="ana"))
-        assert handle.messages[-1]["content"][0]["text"] == "hi"
+        assert seen == [not is_milder] * 2
+        seen.clear()
         handle.say("and now?")
-        notes.change("read", before)
-        handle.run(lambda turn: turn.approve_all(by="ana"))
-    # The first list was read when the connection opened, and again before the first request.
-    assert seen == [*[is_milder] * 2, not is_milder]
+        with handle.stream(lambda turn: turn.approve_all(by="ana")) as stream:
+            (adopted,) = (event for event in stream if isinstance(event, DriftAdopted))
+    assert seen == [is_milder]
+    assert adopted.changes[0].startswith(f"the hints of tool 'read' changed: read_only_hint is {is_milder}, ")
 
 
 @pytest.mark.parametrize("is_milder", [True, False])

@@ -118,7 +118,8 @@ class Beginnings:
             )
         except (BadTool, ValueError) as error:
             self._warn(f"the tools of a server changed, but cannot be used: {error}")
-        else:
+            return
+        if [*tools] != [*runtime.tools]:
             runtime.take_tools(setup, tools)
 
     def _warn(self, problem: str) -> None:

@@ -107,8 +107,9 @@ def _compare_tools(was: ToolFacts, now: ToolFacts, name: str, still_open: Collec
         yield _make_difference(text, name, is_unsafe=is_weaker)
     if was.effect != now.effect:
         yield _make_difference(f"the effect {tool} changed from {was.effect} to {now.effect}", name, is_unsafe=True)
-    if _have_other_hints(was, now):
-        yield Difference(f"the hints {tool} changed")
+    if _have_other_hints(was, now) and now.annotations is not None:
+        hints = ", ".join(f"{name} is {value}" for name, value in asdict(now.annotations).items())
+        yield Difference(f"the hints {tool} changed: {hints} now")
     if (was.diff, was.path, was.secret) != (now.diff, now.path, now.secret):
         yield Difference(f"what is shown of calls {tool} changed")
     if was.inside is not None and now.inside is not None:

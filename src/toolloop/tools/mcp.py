@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 from anyio import BrokenResourceError, CancelScope, ClosedResourceError, fail_after, move_on_after
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 from anyio.lowlevel import checkpoint
-from attrs import evolve, fields, frozen
+from attrs import define, evolve, fields, frozen
 
 from toolloop.errors import BadTool
 from toolloop.machine.values.jsontext import JSON
@@ -110,8 +110,8 @@ async def mcp_tools(client: Client, **options: Unpack[McpOptions]) -> ServerTool
             names = ", ".join(each.name for each in found) or "none"
             raise BadTool(f"the MCP server has no tool {unknown[0]!r}; it has: {names}", tool=unknown[0])
     served = client.server_capabilities.tools
-    may_change = served is not None and bool(served.list_changed)
-    return ServerTools(_as_tools(client, found, options), partial(_fetch, client, options), may_change=may_change)
+    source = _Source(client, options, found, _as_tools(client, found, options))
+    return ServerTools(source.tools, source.fetch, may_change=served is not None and bool(served.list_changed))
 
 
 async def _list_tools(client: Client, cache_mode: CacheMode) -> list[types.Tool]:
@@ -123,10 +123,22 @@ async def _list_tools(client: Client, cache_mode: CacheMode) -> list[types.Tool]
     return found
 
 
-async def _fetch(client: Client, options: McpOptions) -> list[Tool[..., Any]]:
-    """Return the tools that the server has now. It may not notify a client that does not listen, so it is asked."""
-    with fail_after(_LIST_SECONDS):
-        return _as_tools(client, await _list_tools(client, "refresh"), options)
+@define
+class _Source:
+    """The tools that a server had when it was last asked."""
+
+    client: Client
+    options: McpOptions
+    listed: list[types.Tool]
+    tools: list[Tool[..., Any]]
+
+    async def fetch(self) -> list[Tool[..., Any]]:
+        """Return the tools that it has now. It may not notify a client that does not listen, so it is asked."""
+        with fail_after(_LIST_SECONDS):
+            listed = await _list_tools(self.client, "refresh")
+        if listed != self.listed:  # to check a schema is slow
+            self.tools, self.listed = _as_tools(self.client, listed, self.options), listed
+        return self.tools
 
 
 def _as_tools(client: Client, found: Iterable[types.Tool], options: McpOptions) -> list[Tool[..., Any]]:

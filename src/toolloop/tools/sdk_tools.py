@@ -86,9 +86,10 @@ class ServerTools(list[Tool[..., Any]]):
         self._note()
 
     def update(self, tools: Sequence[Tool[..., Any]]) -> None:
-        """Replace the tools. Loops go on with the ones that they have until their next user turn."""
-        self[:] = tools
-        self._note()
+        """Replace the tools, if they are others. Loops go on with theirs until their next user turn."""
+        if [tool.facts() for tool in tools] != [tool.facts() for tool in self]:
+            self[:] = tools
+            self._note()
 
     def as_of(self, facts: Collection[ToolFacts]) -> Sequence[Tool[..., Any]]:
         """Return the tools that a loop with these facts has from this server; the current ones if that is not known."""

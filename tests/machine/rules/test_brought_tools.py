@@ -9,7 +9,7 @@ from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.state import State
 from toolloop.machine.tree import fold, step
 from toolloop.machine.values.jsontext import decode, encode
-from toolloop.machine.values.setup import ToolFacts
+from toolloop.machine.values.setup import ToolFacts, drop_brought
 
 
 def defined(name: str, **more: object) -> str:
@@ -58,3 +58,14 @@ def test_another_driver_keeps_what_was_brought() -> None:
     woken = step(state, ev.Woken(evolve(state.root.setup, tools=m.OTHER_TOOLS)))
     assert (tools_of(woken), brought(woken)) == (["where"], frozenset({"where"}))
     assert brought(step(state, ev.Woken(evolve(state.root.setup, params="{}")))) == frozenset()
+
+
+def test_a_brought_tool_is_dropped_for_one_of_the_same_name() -> None:
+    """The rest of the parameters stays, also what has no name. Tools that were not brought stay, too."""
+    params = encode({"model": "m", "tools": [{"type": "nameless"}, {"name": "own"}]})
+    setup = step(fold([m.opened(params=params)]), said(defined("where"))).root.setup
+    assert drop_brought(setup, {"own"}) is setup
+    dropped = drop_brought(setup, {"where", "own"})
+    assert (dropped.params, dropped.brought) == (params, frozenset())
+    alone = step(fold([m.opened(params=encode({"model": "m"}))]), said(defined("where"))).root.setup
+    assert drop_brought(alone, {"where"}).params == encode({"model": "m"})
