@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import date
 from typing import Annotated, Any
 
 from pydantic import AfterValidator
@@ -107,6 +108,73 @@ def test_a_predicate_that_raises_asks() -> None:
 
     with over_http([reply(calls=[("spend", {"number": 3})])], tools=[spend]) as at:
         assert [call.why for call in at.turn().pending] == ["approval"]
+
+
+BOOK = call("book", {"day": "2026-12-24", "seats": [1, 2]}, id="toolu_b")
+
+
+def booking(needs_approval: Callable[..., Any]) -> Any:
+    """A tool whose predicate takes the arguments. It notes nothing: `over_http` reads its results."""
+
+    @tool(needs_approval=needs_approval, preview=lambda day, seats: f"{day:%d %b}: {len(seats)}", typed=True)
+    def book(day: date, seats: set[int], note: str = "") -> str:
+        """Book seats."""
+        return f"{sorted(seats)} on {day.isoformat()}"
+
+    return book
+
+
+def test_a_typed_predicate_gets_the_arguments_of_the_function() -> None:
+    """Objects instead of JSON; an edit is judged with its own. What it does to them does not reach the tool."""
+    seen: list[Any] = []
+
+    def is_large(day: date, seats: set[int]) -> bool:
+        seen.append((day, set(seats)))
+        seats.clear()
+        return True
+
+    with over_http([reply(calls=[BOOK]), reply("fine")], tools=[booking(is_large)]) as at:
+        turn = at.turn()
+        assert turn.pending[0].preview == "24 Dec: 2"
+        turn.approve("toolu_b", {"day": "2026-12-25", "seats": [3]})
+        at.handle.run()
+        assert seen == [(date(2026, 12, 24), {1, 2}), (date(2026, 12, 25), {3})]
+        assert results_in(at.sent()[-1])[0]["content"][0]["text"] == "[3] on 2026-12-25"
+
+
+@each("bad", [{"day": "tomorrow", "seats": []}, {"day": "2026-12-24"}, {"day": "2026-12-24", "seats": "12"}])
+def test_a_typed_predicate_is_not_asked_about_an_input_that_does_not_fit(bad: dict[str, Any]) -> None:
+    """The model gets the problems, as for any other tool."""
+    asked: list[Any] = []
+    with over_http(
+        [reply(calls=[call("book", bad, id="toolu_b")]), reply("fine")],
+        tools=[booking(lambda **all: asked.append(all))],
+    ) as at:
+        turn = at.turn()
+        assert (turn.pending, asked) == ((), [])
+        assert turn.results[0] is not None
+        assert turn.results[0].is_error
+
+
+def test_where_a_typed_predicate_has_no_arguments_approval_is_needed() -> None:
+    """A validator may accept an input once and refuse it the next time."""
+    times: list[str] = []
+
+    def once(text: str) -> str:
+        times.append(text)
+        if len(times) == 2:
+            raise ValueError("not again")
+        return text
+
+    @tool(needs_approval=lambda to: False, typed=True)
+    def send(to: Annotated[str, AfterValidator(once)]) -> str:
+        """Send."""
+        return f"sent to {to}"
+
+    with over_http([reply(calls=[("send", {"to": "ana"})])], tools=[send]) as at:
+        assert [(call.why, call.reason) for call in at.turn().pending] == [
+            ("approval", "the policy raised InvalidInput")
+        ]
 
 
 def test_a_policy_that_approves_an_input_that_does_not_fit_asks() -> None:

@@ -61,16 +61,22 @@ def test_an_async_handle_awaits_a_preview() -> None:
         """Write."""
         return text
 
-    async def main() -> None:
+    async def of_arguments(text: str) -> str:
+        return await preview({"text": text})
+
+    typed = tool(write.function, needs_approval=True, preview=of_arguments, typed=True)
+
+    async def main(writing: Any) -> None:
         provider = AsyncScriptedProvider([reply(calls=[call("write", {"text": "new"}, id="c1")])])
-        async with AsyncToolLoopHandle(provider, params=PARAMS, tools=[write]) as handle:
+        async with AsyncToolLoopHandle(provider, params=PARAMS, tools=[writing]) as handle:
             turn = await handle.next_turn()
             assert isinstance(turn, Yielded)
             assert turn.pending[0].preview == "writes new"
 
-    asyncio.run(main())
-    with pytest.raises(BadTool, match="preview of the tool 'write' is async"):
-        ToolLoopHandle(ScriptedProvider([]), params=PARAMS, tools=[write])
+    for writing in (write, typed):
+        asyncio.run(main(writing))
+        with pytest.raises(BadTool, match="preview of the tool 'write' is async"):
+            ToolLoopHandle(ScriptedProvider([]), params=PARAMS, tools=[writing])
 
 
 def test_a_preview_is_a_function() -> None:

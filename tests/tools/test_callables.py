@@ -13,6 +13,7 @@ import tenacity
 from pydantic import Field
 from typing_extensions import TypeAliasType
 
+from toolloop import tools  # noqa: F401 - named in annotations that are strings
 from toolloop.errors import BadTool
 from toolloop.tools import Tool, ToolContext, tool
 
@@ -147,6 +148,8 @@ def test_a_tool_is_not_made_a_tool_again() -> None:
 
 Alias = TypeAliasType("Alias", ToolContext)
 New = NewType("New", ToolContext)
+Stateful = TypeAliasType("Stateful", ToolContext[dict[str, int]])
+StatefulNew = NewType("StatefulNew", ToolContext[int])
 
 
 def test_the_context_is_given_however_it_is_asked_for() -> None:
@@ -154,6 +157,10 @@ def test_the_context_is_given_however_it_is_asked_for() -> None:
         *(ToolContext, ToolContext | None, Union[None, ToolContext], Annotated[ToolContext, "told"], Alias, New),  # noqa: UP007 - the old way
         *(Annotated[ToolContext | None, "told"], Annotated[Optional[ToolContext], Field(description="told")]),  # noqa: UP045 - likewise
         *(Final[ToolContext], New | None, Annotated[Alias, "told"]),
+        *(ToolContext[int], ToolContext[list[int]] | None, Annotated[ToolContext[Any], "told"], Stateful, StatefulNew),
+        *("ToolContext[int]", "ToolContext[int] | None", "tools.ToolContext[int]"),
+        # A class that only type checkers import, or that is defined later.
+        *("ToolContext[Unknown]", "ToolContext[list[unknown.State]] | None", "tools.ToolContext[Unknown]"),
     ]
     for annotation in cases:
 
@@ -190,7 +197,8 @@ class Context(ToolContext):
 
 
 def test_a_parameter_that_is_not_a_context_does_not_get_one() -> None:
-    cases: list[Any] = [list[ToolContext], dict[str, ToolContext], Context, Context | None]
+    cases: list[Any] = [list[ToolContext], dict[str, ToolContext], Context, Context | None, list[ToolContext[int]]]
+    cases += ["list[ToolContext[Unknown]]", "Unknown[ToolContext]"]
     for annotation in cases:
 
         def take(n: int, context: Any) -> None: ...

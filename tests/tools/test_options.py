@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from datetime import date
 from math import inf, nan
 from typing import Annotated, Any
 
@@ -65,3 +67,56 @@ def test_an_example_that_does_not_fit_is_named_when_the_definition_is_made() -> 
     made = tool(add, input_examples=[{"left": 1}, {"left": "one"}])
     with pytest.raises(BadTool, match=r"input_examples\[1\] of add is invalid: left: Input should be a valid integer"):
         made.definition()
+
+
+def book(day: date, seats: int = 1) -> str:
+    """Book seats."""
+    return f"{day}: {seats}"
+
+
+class Given:
+    """The part of a call that a predicate of `typed=True` reads."""
+
+    effective_input = {"day": "2026-12-24", "seats": 3}  # noqa: RUF012 - read only
+
+
+@pytest.mark.parametrize(
+    ("function", "value"),
+    [
+        (lambda day: day.year, 2026),
+        (lambda seats, day: (seats, day.month), (3, 12)),
+        (lambda seats, limit=2: seats > limit, True),
+        (lambda **given: sorted(given), ["day", "seats"]),
+        (lambda *_, seats: seats, 3),
+        (lambda: "always", "always"),
+    ],
+)
+def test_a_typed_predicate_and_preview_take_the_arguments_that_they_name(
+    function: Callable[..., Any], value: Any
+) -> None:
+    made = tool(book, needs_approval=function, preview=function, typed=True)
+    assert callable(made.needs_approval)
+    assert callable(made.preview)
+    asked: Any = made.needs_approval
+    assert (asked(Given()), made.preview(Given.effective_input)) == (value, value)
+    assert made.facts().approval == "predicate"
+
+
+def test_what_is_not_a_function_stays_with_typed_options() -> None:
+    made = tool(book, needs_approval=True, typed=True)
+    assert (made.needs_approval, made.preview) == (True, None)
+
+
+@pytest.mark.parametrize("option", ["needs_approval", "preview"])
+@pytest.mark.parametrize(
+    ("function", "says"),
+    [
+        (lambda dya: dya, r"of book takes 'dya', .* it takes these, by name: day, seats"),
+        (lambda day, /: day, "of book takes 'day'"),
+        (dict, "of book: its signature cannot be read"),
+    ],
+)
+def test_a_typed_function_that_cannot_be_called_is_refused_at_decoration(option: str, function: Any, says: str) -> None:
+    options: dict[str, Any] = {option: function, "typed": True}
+    with pytest.raises(BadTool, match=f"{option} {says}"):
+        tool(book, **options)

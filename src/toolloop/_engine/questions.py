@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import Any, TypeVar
 
-from toolloop.tools.function import is_async, not_awaitable
+from toolloop.tools.signature import is_async, not_awaitable
 
 T = TypeVar("T")
 FunctionCall = tuple[Callable[..., Any], tuple[Any, ...]]

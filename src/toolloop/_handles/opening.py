@@ -29,8 +29,8 @@ from toolloop.providers import AsyncProvider, Provider, provider_for
 from toolloop.stores.arguments import check_metadata, check_new_id, check_text, require_store
 from toolloop.stores.protocol import Store
 from toolloop.tools import Context, Tool, ToolRegistry
-from toolloop.tools.function import is_async as is_declared_async
 from toolloop.tools.registry import Tools
+from toolloop.tools.signature import is_async as is_declared_async
 
 
 @frozen

@@ -33,7 +33,7 @@ from toolloop.machine.values.setup import (
 from toolloop.machine.values.texts import PLACES
 from toolloop.prices import Price, Prices
 from toolloop.tools.calls import ToolCall
-from toolloop.tools.function import is_async
+from toolloop.tools.signature import is_async
 
 Opinion = Approve | Deny | Answer | Ask | Sequence[Ask] | None
 Policy = Callable[[ToolCall, PolicyView], Opinion | Awaitable[Opinion]]

@@ -25,8 +25,8 @@ from toolloop.providers.anthropic import ProviderOrClient
 from toolloop.stores.arguments import check_integer, check_metadata, check_seconds, require_store
 from toolloop.stores.protocol import Store, StoredLoop
 from toolloop.tools import Context
-from toolloop.tools.function import is_async as is_declared_async
 from toolloop.tools.registry import Tools
+from toolloop.tools.signature import is_async as is_declared_async
 
 Until = Callable[[], bool] | None
 _WELL = 60.0  # seconds without a look at the store after which a worker is not well

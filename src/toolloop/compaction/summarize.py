@@ -26,7 +26,7 @@ from toolloop.compaction.tokens import Outline, outline_of
 from toolloop.machine.values.jsontext import JSON, a_type, encode, well_formed
 from toolloop.providers import AsyncProvider, Provider, provider_for
 from toolloop.providers.protocol import Request
-from toolloop.tools.function import is_async
+from toolloop.tools.signature import is_async
 
 #: The request for a summary ends with this prompt.
 SUMMARY_PROMPT: Final = """\

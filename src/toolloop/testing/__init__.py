@@ -31,6 +31,7 @@ from toolloop.testing.api.replies import (
 )
 from toolloop.testing.api.server import FakeMessagesAPI as FakeMessagesAPI, RecordedRequest as RecordedRequest
 from toolloop.testing.api.streams import RecordedStream as RecordedStream, Streamed as Streamed, streamed as streamed
+from toolloop.testing.contexts import tool_context as tool_context
 from toolloop.testing.crash import Crash as Crash, CrashReport as CrashReport, crash_everywhere as crash_everywhere
 from toolloop.testing.stores.rules import check_store as check_store
 

@@ -246,3 +246,6 @@ Needed = bool | Ask | Sequence[Ask] | None
 NeedsApproval = bool | Callable[[ToolCall], Needed | Awaitable[Needed]]
 # A function of the input that describes the effects of a call.
 Preview = Callable[[dict[str, JSON]], str | Awaitable[str]]
+# The same for `typed=True`: functions of the tool's arguments.
+NeedsApprovalOfTyped = bool | Callable[..., Needed | Awaitable[Needed]]
+TypedPreview = Callable[..., str | Awaitable[str]]

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, cast
 
 from attrs import field, frozen
+from typing_extensions import TypeVar
 
 from toolloop._public import set_module
 from toolloop._usage import IterationUsage
 
-Report = Callable[[str | None, float | None, float | None], None]
+Report = Callable[[str | None, float | None, float | None], object]
+State_co = TypeVar("State_co", covariant=True, default=Any)
 
 
 def _ignore(*_: object) -> None:
@@ -29,8 +31,10 @@ class Context(Protocol):
 
 @set_module("toolloop")
 @frozen(kw_only=True, eq=False)
-class ToolContext:
-    """The value of a parameter annotated `ToolContext`.
+class ToolContext(Generic[State_co]):
+    """The value of a parameter annotated `ToolContext`, or `ToolContext[State]`, so that type checkers know `state`.
+
+    `toolloop.testing.tool_context` makes one for a test.
 
     Args:
         call_id: the id of the `tool_use` block.
@@ -52,7 +56,7 @@ class ToolContext:
     iteration: int
     depth: int
     idempotency_key: str
-    state: Any = field(default=None, repr=False)
+    state: State_co = field(default=cast("Any", None), repr=False)
     _cancelled: Callable[[], bool] = field(default=lambda: False, alias="cancelled", repr=False)
     _report: Report = field(default=_ignore, alias="report", repr=False)
     _lease_ends_at: Callable[[], float | None] = field(default=lambda: None, alias="lease_ends_at", repr=False)

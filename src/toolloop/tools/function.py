@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
 import logging
 import sys
 from functools import cached_property
@@ -11,6 +9,7 @@ from typing import (
     TYPE_CHECKING,
     Any,
     Generic,
+    Literal,
     ParamSpec,
     Protocol,
     TypedDict,
@@ -27,7 +26,7 @@ from toolloop.machine.values.jsontext import JSON, decode, encode, fingerprint
 from toolloop.machine.values.setup import Approval, ToolAnnotations, ToolEffect, ToolFacts
 from toolloop.tools.annotations import read_docstring
 from toolloop.tools.arguments import Arguments
-from toolloop.tools.calls import NeedsApproval, Preview
+from toolloop.tools.calls import NeedsApproval, NeedsApprovalOfTyped, Preview, TypedPreview
 from toolloop.tools.options import (
     api_fields,
     check_effect,
@@ -36,8 +35,9 @@ from toolloop.tools.options import (
     check_shown,
     check_timeout,
     text_names,
+    with_arguments,
 )
-from toolloop.tools.signature import Signature, check_name, read_signature
+from toolloop.tools.signature import Signature, check_name, is_async, read_signature
 from toolloop.tools.tool_errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -183,15 +183,11 @@ class Tool(Generic[P, R]):
         return f"<Tool {self.name}>"
 
 
-class ToolOptions(TypedDict, total=False):
-    """The keyword arguments of `tool`."""
-
+class _Options(TypedDict, total=False):
     name: str | None
     description: str | None
-    needs_approval: NeedsApproval
     effect: ToolEffect
     timeout: float | None
-    preview: Preview | None
     diff: Sequence[str]
     path: str | None
     secret: str | Sequence[str]
@@ -203,10 +199,29 @@ class ToolOptions(TypedDict, total=False):
     eager_input_streaming: bool | None
 
 
+class ToolOptions(_Options, total=False):
+    """The keyword arguments of `tool`."""
+
+    needs_approval: NeedsApproval
+    preview: Preview | None
+    typed: Literal[False]
+
+
+class TypedOptions(_Options, total=False):
+    """The keyword arguments of `tool` beside `typed=True`."""
+
+    needs_approval: NeedsApprovalOfTyped
+    preview: TypedPreview | None
+
+
 @overload
 def tool(fn: Callable[P, R], /, **options: Unpack[ToolOptions]) -> Tool[P, R]: ...
 @overload
 def tool(**options: Unpack[ToolOptions]) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
+@overload
+def tool(fn: Callable[P, R], /, *, typed: Literal[True], **options: Unpack[TypedOptions]) -> Tool[P, R]: ...
+@overload
+def tool(*, typed: Literal[True], **options: Unpack[TypedOptions]) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
 @set_module("toolloop")
 def tool(  # noqa: PLR0913 - the API's tool fields
     fn: Callable[P, R] | None = None,
@@ -218,6 +233,7 @@ def tool(  # noqa: PLR0913 - the API's tool fields
     effect: ToolEffect = "once",
     timeout: float | None = None,
     preview: Preview | None = None,
+    typed: bool = False,
     diff: Sequence[str] = (),
     path: str | None = None,
     secret: str | Sequence[str] = (),
@@ -245,6 +261,8 @@ def tool(  # noqa: PLR0913 - the API's tool fields
         preview: a function of the input (a dictionary) that describes the effects of a call, as text, a unified diff
             or Markdown. It runs when a call begins to wait for a decision, and its return value is stored with the
             call. It must not have effects. It may be async under an async handle.
+        typed: whether `needs_approval` and `preview` take the arguments of the function instead, validated: each its
+            parameters of the same names. If there are none for a call, because a validator raises, approval is needed.
         diff: two parameters, with the old and the new text. Pages show them as one diff, with every line of both.
         path: the parameter that names the file of the diff.
         secret: parameters whose values persons do not see: rows, pages, links, notifications and the audit trail have
@@ -285,17 +303,22 @@ def tool(  # noqa: PLR0913 - the API's tool fields
         check_timeout(timeout, own)
         check_preview(preview, own)
         intake = FunctionIntake(own, signature, description, api_fields(fields, own))
+        asked, shown = needs_approval, preview
+        if typed:
+            names = [parameter.name for parameter in signature.parameters]
+            asked = with_arguments(asked, "needs_approval", own, names, intake.fit)
+            shown = with_arguments(shown, "preview", own, names, intake.fit)
         made = Tool(
             own,
             intake.description,
             function,
-            needs_approval,
+            asked,
             effect,
             is_async(function),
             intake,
             signature.contexts,
             timeout=timeout,
-            preview=preview,
+            preview=shown,
             diff=text_names(diff),
             path=path,
             secret=text_names(secret),
@@ -308,7 +331,7 @@ def tool(  # noqa: PLR0913 - the API's tool fields
     return make if fn is None else make(fn)
 
 
-@frozen(eq=False, slots=False)
+@frozen(eq=False, repr=False, slots=False)
 class FunctionIntake:
     """The intake of a tool that `tool` made from a function.
 
@@ -363,33 +386,3 @@ class FunctionIntake:
     @cached_property
     def _docstring(self) -> tuple[str, dict[str, str]]:
         return read_docstring(self.signature.doc)
-
-
-def is_async(function: Callable[..., Any]) -> bool:
-    """Return whether a call returns an awaitable, as far as the declaration shows."""
-    inner: Any = function
-    while isinstance(inner, functools.partial):
-        inner = inner.func
-    call = getattr(inner, "__call__", None)  # noqa: B004 - an object may have an async `__call__`
-    return inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(call)
-
-
-def not_awaitable(value: Any, what: str) -> Any:
-    """Return the return value of a plain function if it is not an awaitable.
-
-    Args:
-        value: the return value.
-        what: the function's name for the error.
-
-    Raises:
-        TypeError: the value is an awaitable. Only functions declared async are awaited.
-
-    """
-    if not inspect.isawaitable(value):
-        return value
-    if inspect.iscoroutine(value):
-        value.close()
-    raise TypeError(
-        f"{what} returned an awaitable, but is not declared with `async def`. Declare it with `async "
-        "def` and use AsyncToolLoopHandle, or return a plain value"
-    )

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import inspect
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from sys import float_info
 from typing import Any, get_args
 
 from toolloop.errors import BadTool
 from toolloop.machine.values.jsontext import JSON, plain
 from toolloop.machine.values.setup import ToolEffect
+from toolloop.tools.signature import is_async
 
 
 def api_fields(given: Mapping[str, Any], name: str) -> dict[str, JSON]:
@@ -98,3 +101,60 @@ def check_preview(preview: object, name: str) -> None:
     """Raise `BadTool` if it cannot be called."""
     if preview is not None and not callable(preview):
         raise BadTool(f"preview of {name}: expected a function of the input, or None, got {preview!r}", tool=name)
+
+
+def with_arguments(
+    option: Any, what: str, tool: str, parameters: Sequence[str], fit: Callable[[Mapping[str, JSON]], dict[str, Any]]
+) -> Any:
+    """Return a predicate or preview that calls a function with the arguments of a call; other values unchanged.
+
+    Args:
+        option: the function. It takes any of the parameters, and may have others with defaults.
+        what: its name for the error, such as `preview`.
+        tool: the name of the tool.
+        parameters: the names of the parameters of the tool.
+        fit: makes the arguments from an input. If it raises, the function is not called.
+
+    Raises:
+        BadTool: the function has a parameter that the tool does not have.
+
+    """
+    if not callable(option):
+        return option
+    names = set[str]()
+    for each in _parameters(option, what, tool):
+        if each.kind is each.VAR_KEYWORD:
+            names |= set(parameters)
+        elif each.name in parameters and each.kind is not each.POSITIONAL_ONLY:
+            names.add(each.name)
+        elif each.default is each.empty and each.kind is not each.VAR_POSITIONAL:
+            raise BadTool(
+                f"{what} of {tool} takes {each.name!r}, which is not a parameter that the model fills in. With "
+                f"typed=True it takes these, by name: {', '.join(parameters) or 'there are none'}",
+                tool=tool,
+            )
+    return partial(_acall if is_async(option) else _call, option, frozenset(names), fit)
+
+
+def _parameters(function: Callable[..., Any], what: str, tool: str) -> list[inspect.Parameter]:
+    try:
+        return list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError) as error:
+        raise BadTool(
+            f"{what} of {tool}: its signature cannot be read ({error}), which typed=True needs. Pass a function",
+            tool=tool,
+        ) from error
+
+
+def _select(names: Collection[str], fit: Callable[[Mapping[str, JSON]], dict[str, Any]], given: Any) -> dict[str, Any]:
+    """Return the arguments with these names. `given`: a call, or its input."""
+    arguments = fit(given if isinstance(given, dict) else given.effective_input)
+    return {name: value for name, value in arguments.items() if name in names}
+
+
+def _call(function: Callable[..., Any], names: Collection[str], fit: Any, given: Any) -> Any:
+    return function(**_select(names, fit, given))
+
+
+async def _acall(function: Callable[..., Any], names: Collection[str], fit: Any, given: Any) -> Any:
+    return await function(**_select(names, fit, given))

@@ -19,10 +19,10 @@ from toolloop.machine.values.setup import ToolEffect, ToolFacts
 from toolloop.tools.arguments import Arguments, find_problems
 from toolloop.tools.calls import NeedsApproval
 from toolloop.tools.context import ToolContext
-from toolloop.tools.function import Tool, is_async
+from toolloop.tools.function import Tool
 from toolloop.tools.options import check_effect, check_timeout
 from toolloop.tools.responses.response_types import RawOutputs
-from toolloop.tools.signature import check_name
+from toolloop.tools.signature import check_name, is_async
 from toolloop.tools.tool_errors import InvalidInput, shown
 
 _MOST_LISTS = 16  # how many older lists of a server are known

@@ -1,4 +1,4 @@
-"""Read the name, parameters, annotations and docstring of a function. Does not import pydantic."""
+"""Read the declaration of a function: name, parameters, annotations, docstring, async. Does not import pydantic."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def read_signature(fn: Callable[..., Any], outer: Mapping[str, Any]) -> Signatur
         try:
             annotation = resolve(annotation, known, local)
         except NameError:  # a class defined later in the module; resolved when the schema is first used
-            pass
+            annotation = _without_state(annotation, known, local)
         except Exception as error:
             raise BadTool(
                 f"parameter {parameter.name!r} of {name} has an annotation that is not a type: {error}", tool=name
@@ -132,8 +132,19 @@ def _is_context(annotation: Any) -> bool:
     if origin in {Annotated, typing.Final}:
         return _is_context(typing.get_args(annotation)[0])
     if is_alias(annotation):
-        return annotation.__value__ is ToolContext
-    return annotation is ToolContext or getattr(annotation, "__supertype__", None) is ToolContext
+        return _is_context(annotation.__value__)
+    if isinstance(annotation, typing.NewType):
+        return _is_context(annotation.__supertype__)
+    return annotation is ToolContext or origin is ToolContext
+
+
+def _without_state(annotation: Any, known: dict[str, Any], local: Mapping[str, Any]) -> Any:
+    """Return `ToolContext` for a `ToolContext[State]` whose `State` is not defined at run time, or not yet."""
+    head, bracket, _ = annotation.partition("[") if isinstance(annotation, str) else ("", "", "")
+    try:
+        return ToolContext if bracket and resolve(head, known, local) is ToolContext else annotation
+    except Exception:  # noqa: BLE001 - the part before the bracket may be any code, and is resolved again later
+        return annotation
 
 
 def _called(inner: Any) -> Any:
@@ -167,3 +178,33 @@ def _check(parameter: inspect.Parameter, name: str) -> None:
             why += ". Make a tool from the bound method: tool(object.method)"
     if why is not None:
         raise BadTool(f"{name} cannot be a tool: its parameter {parameter.name!r} {why}", tool=name)
+
+
+def is_async(function: Callable[..., Any]) -> bool:
+    """Return whether a call returns an awaitable, as far as the declaration shows."""
+    inner: Any = function
+    while isinstance(inner, functools.partial):
+        inner = inner.func
+    call = getattr(inner, "__call__", None)  # noqa: B004 - an object may have an async `__call__`
+    return inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(call)
+
+
+def not_awaitable(value: Any, what: str) -> Any:
+    """Return the return value of a plain function if it is not an awaitable.
+
+    Args:
+        value: the return value.
+        what: the function's name for the error.
+
+    Raises:
+        TypeError: the value is an awaitable. Only functions declared async are awaited.
+
+    """
+    if not inspect.isawaitable(value):
+        return value
+    if inspect.iscoroutine(value):
+        value.close()
+    raise TypeError(
+        f"{what} returned an awaitable, but is not declared with `async def`. Declare it with `async "
+        "def` and use AsyncToolLoopHandle, or return a plain value"
+    )

@@ -43,6 +43,10 @@ fake(reply(calls=[("pay", {"euros": 5}), ("pay", {"euros": 50}), ("pay", {"euros
 fake(reply(calls=[("rename", {"old": "a.txt", "new": "b.txt"})]))
 
 # %% before "Approval" 3
+large = call("supply", {"lines": [{"article": "pens", "count": 500}], "day": "2026-12-24"}, id="toolu_large")
+fake(reply(calls=[("supply", {"lines": [], "day": "2026-12-24"}), large]))
+
+# %% before "Approval" 4
 given = {"host": "a.example", "token": "sk-live-0123456789abcdef0123456789abc-9f"}
 fake(reply(calls=[("deploy", given)]))
 

@@ -18,7 +18,7 @@ from toolloop.machine.values.names import Person
 from toolloop.stores.arguments import check_metadata
 from toolloop.stores.protocol import StoredLoop
 from toolloop.tools.calls import ToolCall
-from toolloop.tools.function import is_async
+from toolloop.tools.signature import is_async
 
 LOG = logging.getLogger("toolloop.inbox")
 Action = Literal["approve", "deny", "answer", "rerun", "say", "stop", "retry", "grant", "link", "fork", "metadata"]
