@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any, Protocol, cast, get_args
 
 from attrs import frozen
@@ -148,22 +148,29 @@ def toolset(
             intake=MemberIntake(f"{family}.{name}", definition, model),
             contexts=("context",),
             timeout=timeout,
-            schema=encode(model.model_json_schema()),
+            schema=schema,
         )
-        for name, model in _list_members(family).items()
+        for name, (model, schema) in _list_members(family).items()
         if name not in off
     ]
 
 
-def _list_members(family: str) -> dict[str, Any]:
-    """Return the model of the input of each member of a toolset, from the types that the SDK generates."""
+@cache  # the schemas of a browser take a tenth of a second
+def _list_members(family: str) -> Mapping[str, tuple[Any, str]]:
+    """Return the model of the input of each member of a toolset, from the types that the SDK generates, and its schema.
+
+    Raises:
+        BadTool: the installed SDK has none.
+
+    """
     from anthropic.types import beta  # noqa: PLC0415 - slow to import, and loaded where there is a toolset
 
     union = getattr(beta, f"BetaResponse{family.title()}ToolUseBlock", None)
     if union is None:
         raise BadTool(f"the installed anthropic has no members of the toolset {family!r}. Upgrade it", tool=family)
     blocks = [block.model_fields for block in get_args(get_args(union)[0])]
-    return {get_args(fields["name"].annotation)[0]: fields["input"].annotation for fields in blocks}
+    models = {get_args(fields["name"].annotation)[0]: fields["input"].annotation for fields in blocks}
+    return {name: (model, encode(model.model_json_schema())) for name, model in models.items()}
 
 
 def _tool_use(given: SdkToolset, name: str, arguments: dict[str, JSON], context: ToolContext) -> Any:
