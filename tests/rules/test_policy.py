@@ -326,3 +326,20 @@ def test_rules_that_are_equal_ask_the_same_again() -> None:
         handle.run()
         assert handle.pending[0].missing == 1
         assert isinstance(handle.pending[0].demands[0].rule_digest, str)
+
+
+@pytest.mark.parametrize("do", ["allow", "ask", "deny"])
+def test_a_pattern_without_a_dot_matches_no_member_of_a_toolset(do: str) -> None:
+    """A tool may have the name of a member. A rule without a tool is for members, too."""
+
+    def covers(pattern: str | None, name: str) -> bool:
+        rule = {"name": "r", "do": do} | ({} if pattern is None else {"tool": pattern})
+        (found,) = Rules([rule]).explain(name, {"duration": 1})
+        return found.matches
+
+    for pattern in ("wait", "*", "*wait", "comp*", "?*"):
+        assert not covers(pattern, "computer.wait")
+    for pattern in ("computer.wait", "computer.*", "*.wait", "comp*.w?it"):
+        assert (covers(pattern, "computer.wait"), covers(pattern, "wait")) == (True, False)
+    assert all(covers(pattern, "wait") for pattern in ("wait", "*", None))
+    assert covers(None, "computer.wait")

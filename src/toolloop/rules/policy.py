@@ -67,7 +67,9 @@ class Rules:
             rules: mappings with these keys. `name`; `do`: `allow`, `ask` or `deny`; `tool`: the name of the tool, or a
                 pattern; `match`: patterns, values or bounds (`above`, `below`, `from`, `to`) by key of the input;
                 `reason`. A rule that asks may have those of `Ask`, too: `need`, `of`, `not_by`, `fresh`, `expires_in`,
-                `remind_after`. In `not_by`, `metadata:KEY` is the person whom the metadata of the loop names.
+                `remind_after`. In `not_by`, `metadata:KEY` is the person whom the metadata of the loop names. A rule
+                without `tool` is for all tools. A `tool` without a dot matches no member of a toolset, such as
+                `computer.wait`.
 
         Raises:
             ValueError: a rule is not valid; the error names the rule and the key.
@@ -150,6 +152,8 @@ class Rules:
 
 def _find(rule: Rule, tool: str, given: Mapping[str, JSON], schema: Any, widen: Callable[[str], WideText]) -> Finding:
     """Return whether a rule matches a call. Only a rule that allows must be certain."""
+    if rule.tool is not None and "." in tool and "." not in rule.tool:
+        return Finding(matches=False, why=f"{tool!r} is a member of a toolset, and {rule.tool!r} has no dot")
     if rule.do == "allow":
         is_of_tool = rule.tool is None or matches(rule.tool, tool)
         return match_narrowly(rule.match, given) if is_of_tool else _other_tool(rule)
