@@ -4,122 +4,25 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import AsyncIterator, Iterator
+import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import httpx2
 import pytest
-from attrs import define
-from starlette.applications import Starlette
-from starlette.routing import Mount
 from starlette.testclient import TestClient
 
-from tests.agui.site import LOCATION, YES, entry, model
+from tests.agui.door import HELLO, PARAMS, PIECE, PIECES, REST, SENT, Door, mounted, opened
+from tests.agui.site import LOCATION, YES, entry
 from tests.inbox.page.browser import serving
 from tests.kit.each import each
-from toolloop import Inbox, MemoryStore, tool
+from toolloop import Inbox, MemoryStore, SqliteStore
 from toolloop.agui import agui_app
 from toolloop.errors import StoreError
-from toolloop.testing import AsyncScriptedProvider, FakeMessagesAPI, verbatim
-
-PARAMS = {"model": "claude-opus-5-5", "max_tokens": 1024}
-HELLO = {"id": "u1", "role": "user", "content": "hello"}
-_REST: dict[str, Any] = {"tools": [], "context": [], "state": {}, "forwardedProps": {}}
-SENT = {"x-user": "ana", "content-type": "application/json"}
-_PIECES = 60  # of a long reply, which together are more than a server keeps for a client
-_PIECE = "x" * 30_000
-
-
-@tool(needs_approval=True)
-def write_file(path: str, text: str) -> str:
-    """Replace a text file."""
-    return f"wrote {len(text)} characters to {path}"
-
-
-@define
-class Door:
-    """A server in a thread, and requests to it."""
-
-    url: str
-    http: httpx2.Client
-    store: MemoryStore
-    api: FakeMessagesAPI
-
-    def post(self, *messages: Any, headers: Any = SENT, path: str = "/", **more: Any) -> httpx2.Response:
-        """Send the input of a run."""
-        given = {"threadId": "t", "runId": "r", "messages": messages, "tools": [], "context": [], "state": {}} | more
-        return self.http.post(self.url + path, headers=headers, content=json.dumps(given | {"forwardedProps": {}}))
-
-    def run(self, *messages: Any, **more: Any) -> list[Any]:
-        """Run, and return the events."""
-        answer = self.post(*messages, **more)
-        assert answer.status_code == 200, answer.text
-        frames = answer.text.split("\n\n")
-        events = [json.loads(frame.removeprefix("data: ")) for frame in frames if frame.startswith("data: ")]
-        assert events[-1]["type"] in ("RUN_FINISHED", "RUN_ERROR")
-        return events
-
-    def notes(self, *messages: Any, **more: Any) -> list[Any]:
-        """Run, and return what was not applied."""
-        return [note for event in self.run(*messages, **more) if event["type"] == "CUSTOM" for note in event["value"]]
-
-
-def long_reply() -> str:
-    """Return a stream with a text in large pieces."""
-    usage = {"input_tokens": 1, "output_tokens": 1}
-    message = {"id": "msg_1", "type": "message", "role": "assistant", "model": "claude-opus-5-5", "content": []}
-    pieces = [{"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": _PIECE}}] * _PIECES
-    events: list[dict[str, Any]] = [
-        {"type": "message_start", "message": {**message, "stop_reason": None, "stop_sequence": None, "usage": usage}},
-        {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
-        *pieces,
-        {"type": "content_block_stop", "index": 0},
-        {"type": "message_delta", "delta": {"stop_reason": "end_turn", "stop_sequence": None}, "usage": usage},
-        {"type": "message_stop"},
-    ]
-    return "".join(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in events)
-
-
-def answer(request: Any) -> Any:
-    """Answer as the model of the other tests, or at great length."""
-    if "long" in str(request["messages"][-1]["content"]):
-        return verbatim(200, {"content-type": "text/event-stream"}, long_reply())
-    return model(request, set())
-
-
-def mounted(app: Starlette, client: Any) -> Starlette:
-    """Mount the application in another one, whose lifespan includes its own, and closes the client of the model."""
-
-    @asynccontextmanager
-    async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        async with client, app.router.lifespan_context(app):
-            yield
-
-    return Starlette(routes=[Mount("/", app)], lifespan=lifespan)
-
-
-def who(request: Any) -> Any:
-    """Return the person of a request."""
-    if request.headers.get("x-user") == "broken":
-        raise RuntimeError
-    return request.headers.get("x-user")
-
-
-@contextmanager
-def opened(store: MemoryStore, **given: Any) -> Iterator[Door]:
-    """Serve an application over a store."""
-    with FakeMessagesAPI(answer) as api:
-        client = api.async_client()
-        given = {"params": PARAMS, "who": who, "front_end_tools": ["get_*"], **given}
-        app = agui_app(store, client, [write_file], **given)
-        with (
-            serving(mounted(app, client), send_buffer=16_384) as url,
-            httpx2.Client(trust_env=False, timeout=60) as http,
-        ):
-            yield Door(url, http, store, api)
+from toolloop.testing import AsyncScriptedProvider, FakeMessagesAPI
 
 
 @pytest.fixture(scope="module")
@@ -179,8 +82,6 @@ def test_pages_of_this_site_and_of_named_origins_are_answered(door: Door) -> Non
         (422, {"messages": [HELLO | {"id": "a\0b"}]}),
         (422, {"messages": [{"id": "u", "role": "king", "content": "hi"}]}),
         (422, {"resume": [{"interruptId": 1}]}),
-        (422, {"tools": [LOCATION | {"name": f"get_{number}"} for number in range(65)]}),
-        (422, {"tools": [LOCATION | {"description": "x" * 70_000}]}),
         (413, {"messages": [HELLO | {"content": "x" * 17_000_000}]}),
     ],
 )
@@ -252,12 +153,26 @@ def test_an_external_tool_of_the_server_stays_the_servers(door: Door) -> None:
     assert [call["name"] for call in Inbox(door.store).show(row.loop_id)["pending"]] == ["get_location"]
 
 
-def test_a_thread_has_at_most_64_tools_of_front_ends(door: Door) -> None:
-    """Those that come with a later message count, too."""
+@each(
+    "tools",
+    [
+        [LOCATION | {"name": f"get_{number}"} for number in range(65)],
+        [LOCATION | {"description": "x" * 70_000}],
+    ],
+)
+def test_too_many_tools_are_not_taken_and_the_message_is(door: Door, tools: list[Any]) -> None:
+    """A note says how many a thread may have."""
+    first = {**HELLO, "content": "where am I"}
+    (note,) = door.notes(first, threadId=f"many {len(tools)}", tools=tools)
+    assert (note["what"], note["id"], "at most 64" in note["why"]) == ("tool", tools[0]["name"], True)
+    assert [each["name"] for each in door.api.requests[-1].json["tools"]] == ["write_file"]
+
+
+def test_tools_that_come_with_later_messages_count_together(door: Door) -> None:
     more = [LOCATION | {"name": f"get_{number}"} for number in range(64)]
     door.run(HELLO, threadId="many", tools=[LOCATION])
-    notes = door.notes(HELLO, {**HELLO, "id": "u2"}, threadId="many", tools=more)
-    assert [note["id"] for note in notes] == [each["name"] for each in more]
+    (note,) = door.notes(HELLO, {**HELLO, "id": "u2"}, threadId="many", tools=more)
+    assert (note["what"], note["id"]) == ("tool", "get_0")
     assert len(door.api.requests[-1].json["tools"]) == 2
 
 
@@ -408,7 +323,7 @@ def test_a_store_that_fails_is_not_described_to_clients(caplog: pytest.LogCaptur
     app = agui_app(store, provider, [], params=PARAMS, anybody="ana", drive=False)
     vars(store)["head"] = broken
     with TestClient(app, base_url="http://localhost") as http:
-        answered = http.post("/", json={"threadId": "t", "runId": "r", "messages": [], **_REST})
+        answered = http.post("/", json={"threadId": "t", "runId": "r", "messages": [], **REST})
         stopped = http.post("/t/stop", json={})
     assert ('"code": "store"' in answered.text, stopped.status_code) == (True, 503)
     assert "/secret/path" not in answered.text + stopped.text
@@ -419,10 +334,30 @@ def broken(_loop_id: str) -> Any:
     raise StoreError("/secret/path is locked")
 
 
+def test_a_run_outlives_a_store_that_fails_for_a_while(tmp_path: Path) -> None:
+    """It is asked again a second later."""
+    store, failed = SqliteStore(tmp_path / "loops.db"), list[float]()
+
+    def fails_twice(on_change: Callable[[], object]) -> Any:
+        if len(failed) < 2:
+            failed.append(time.monotonic())
+            raise StoreError("the network is down")
+        return SqliteStore.watch(store, on_change)
+
+    with opened(store) as door:
+        door.run(HELLO)
+    vars(store)["watch"] = fails_twice
+    with opened(store, drive=False) as door:
+        end = door.run(HELLO)[-1]
+    assert (end["type"], end["result"]["text"]) == ("RUN_FINISHED", "You said: hello")
+    first, second = failed
+    assert second - first > 0.9
+
+
 def test_a_client_that_does_not_read_is_left(door: Door) -> None:
     """The loop goes on, and another client has all of it."""
     parts = urlsplit(door.url)
-    body = json.dumps({"threadId": "slow", "runId": "r", "messages": [HELLO | {"content": "be long"}]} | _REST).encode()
+    body = json.dumps({"threadId": "slow", "runId": "r", "messages": [HELLO | {"content": "be long"}]} | REST).encode()
     with socket.socket() as line:
         line.settimeout(60)
         line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16_384)
@@ -438,9 +373,9 @@ def test_a_client_that_does_not_read_is_left(door: Door) -> None:
         read = 0
         while got := line.recv(1_000_000):
             read += len(got)
-    assert read < len(_PIECE) * _PIECES
+    assert read < len(PIECE) * PIECES
     (snapshot,) = [event for event in door.run(threadId="slow") if event["type"] == "MESSAGES_SNAPSHOT"][-1:]
-    assert snapshot["messages"][-1]["content"] == _PIECE * _PIECES
+    assert snapshot["messages"][-1]["content"] == PIECE * PIECES
 
 
 def wait_for_thread(door: Door, thread: str) -> str:
@@ -475,6 +410,6 @@ def test_an_application_without_who_has_one_person() -> None:
         client = api.async_client()
         app = agui_app(MemoryStore(), client, [], params=PARAMS, anybody="ana", drive=False)
         with serving(mounted(app, client)) as url, httpx2.Client(trust_env=False) as http:
-            answered = http.post(url, json={"threadId": "t", "runId": "r", "messages": [], **_REST})
+            answered = http.post(url, json={"threadId": "t", "runId": "r", "messages": [], **REST})
             assert "RUN_FINISHED" in answered.text
             assert http.post(url, json={}).status_code == 422

@@ -90,6 +90,27 @@ def test_a_paused_reply_with_thinking_keeps_its_tools() -> None:
 
 
 @each(
+    ("first", "then"),
+    [
+        ([], [{**WHERE, "name": f"tool{number}"} for number in range(65)]),
+        ([WHERE], [{**WHERE, "name": f"tool{number}"} for number in range(64)]),
+        ([], [{**WHERE, "description": "x" * 64_000}]),
+        ([{**WHERE, "description": "x" * 40_000}], [{**WHERE, "name": "tool0", "description": "x" * 30_000}]),
+    ],
+)
+def test_a_loop_takes_64_tools_of_front_ends(first: Any, then: Any) -> None:
+    """Those of all messages count together, and a message that brings more is not said."""
+    handle = ToolLoopHandle(ScriptedProvider([reply("Yes?")]), params=params(messages=[]), tools=[write])
+    handle.say("Hi", tools=first)
+    handle.run()
+    with pytest.raises(BadTool, match="at most 64 tools of front ends") as refused:
+        handle.say("And now?", tools=then)
+    assert refused.value.tool == then[0]["name"]
+    assert len(handle.messages) == 2
+    handle.say("And now?", tools=[{**WHERE, "name": "last"}])
+
+
+@each(
     "bad",
     [
         [{"name": "where"}],

@@ -25,7 +25,7 @@ from toolloop._interface.decisions import (
     refuse_unclosed,
     said_texts,
 )
-from toolloop._interface.loop_params import check_request, merge_params, refuse_short_marks
+from toolloop._interface.loop_params import check_request, merge_params, refuse_crowd, refuse_short_marks
 from toolloop._interface.message_edits import (
     ANY_USER,
     HistoryEdit,
@@ -231,6 +231,7 @@ class Commands:
         """Say something in any state, and bring tools. Return None if it was said already.
 
         Raises:
+            BadTool: the loop would have too many tools of front ends.
             IllegalCommand: the loop is nested too deep to run, or a paused reply needs the tools that it has.
             InvalidHistory: the API would refuse the messages at this point.
 
@@ -238,6 +239,7 @@ class Commands:
         if said_id in state.root.said:
             return None
         new = list_new_tools(state.root.setup, tools)
+        refuse_crowd(state.root.setup, new)
         event = ev.Said(said_id, texts, by, tools=new, **self._date(by))
         if new:
             refuse_lost_pause(step(state, event).root, asked="say()")

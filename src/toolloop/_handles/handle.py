@@ -234,10 +234,11 @@ class HandleBase(LoopReads[D], Generic[ProviderOrClient, D]):
                 with the same key, nothing changes, and the id is the same.
             tools: definitions of tools that the front end of that person has: `name`, `input_schema`, and perhaps
                 `description`. The model may call them from the next request on, and such a call waits for an answer
-                (`ToolCall.brought`). A name that the loop has, or had, is left as it is.
+                (`ToolCall.brought`). A name that the loop has, or had, is left as it is. A loop takes at most 64 of
+                them, with 64,000 characters in all.
 
         Raises:
-            BadTool: `tools` has something else than such definitions.
+            BadTool: `tools` has something else than such definitions, or the loop would have too many.
             IllegalCommand: the loop is nested too deep to run, or a paused reply needs the tools that it has.
             InvalidHistory: the API would refuse the messages at this point.
 

@@ -15,7 +15,7 @@ from toolloop._requests.cache_marks import marks_of_params
 from toolloop._requests.output import with_format
 from toolloop._requests.params import Secrets, check_params, split
 from toolloop.errors import BadTool
-from toolloop.machine.values.jsontext import JSON, a_type, encode, plain
+from toolloop.machine.values.jsontext import JSON, a_type, decode, encode, plain
 from toolloop.machine.values.long_results import READ_RESULT
 from toolloop.machine.values.setup import KeepResults, Setup
 from toolloop.tools import Tool, ToolRegistry
@@ -127,6 +127,27 @@ def read_brought_tools(tools: Sequence[JSON]) -> tuple[str, ...]:
                 tool=str(tool.get("name", "")) if isinstance(tool, dict) else "",
             )
     return tuple(map(encode, found))
+
+
+def refuse_crowd(setup: Setup, new: Sequence[str]) -> None:
+    """Refuse tools of front ends that are too many, or too large, together with those that the loop has.
+
+    Args:
+        setup: that of the loop.
+        new: the definitions that are brought now, as JSON texts.
+
+    Raises:
+        BadTool: they are. It names the first new one.
+
+    """
+    known = [encode(tool) for name, tool in setup.find_definitions().items() if name in setup.brought]
+    texts = [*known, *new]
+    if new and (len(texts) > _MOST_BROUGHT or sum(map(len, texts)) > _LONGEST_BROUGHT):
+        raise BadTool(
+            f"say(): tools: a loop takes at most {_MOST_BROUGHT} tools of front ends, with {_LONGEST_BROUGHT:,} "
+            f"characters in all; it has {len(known)}, and got {len(new)} more. Bring fewer tools",
+            tool=decode(new[0])["name"],
+        )
 
 
 def may_be_brought(tool: JSON) -> bool:
@@ -263,6 +284,8 @@ def _shorten(value: JSON) -> str:
 _LONGEST = 80
 _TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 _BROUGHT = {"name", "description", "input_schema"}
+_MOST_BROUGHT = 64  # of a loop: each request has all of them
+_LONGEST_BROUGHT = 64_000  # characters of their definitions
 _CHOICES = frozenset({"auto", "any", "tool", "none"})
 _SHAPES: tuple[tuple[str, Callable[[JSON], bool], str], ...] = (
     ("model", lambda value: isinstance(value, str) and bool(value), "the name of a model"),

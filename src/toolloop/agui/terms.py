@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
 from ag_ui.core import Tool
 from attrs import frozen
-from starlette.exceptions import HTTPException
 
 from toolloop._interface.loop_params import may_be_brought
 
 SHOWS: Final = ("text", "reasoning", "calls", "results", "usage")
-MOST_TOOLS: Final = 64
-MOST_BYTES: Final = 64_000  # of the definitions of tools of a front end
 _WORDS = {"denied": "denied", "expired": "denied", "not_run": "denied"}  # of calls that did not run, by outcome
 Event = dict[str, Any]  # an event or a message of AG-UI, as JSON
 
@@ -52,18 +48,8 @@ class Terms:
         is_shown = "results" in self.parts or tool in self.brought
         return text if is_shown else _WORDS.get(outcome, "failed" if is_error else "done")
 
-    @staticmethod
-    def have_room(tools: Collection[Event]) -> bool:
-        """Return whether these tools of front ends are not too many, and not too large."""
-        return len(tools) <= MOST_TOOLS and len(json.dumps([*tools])) <= MOST_BYTES
-
     def definitions(self, tools: Iterable[Tool]) -> tuple[dict[str, Event], list[Event]]:
-        """Return the definitions of the tools that a client brings, by name, and why others are not taken.
-
-        Raises:
-            HTTPException: the tools that could be taken are too many or too large (422).
-
-        """
+        """Return the definitions of the tools that a client brings, by name, and why others are not taken."""
         found, refused = dict[str, Event](), list[Event]()
         for each in tools:
             schema = each.parameters or {"type": "object", "properties": {}}
@@ -73,6 +59,4 @@ class Terms:
             else:
                 why = "the server takes no such tool from a front end, or has one of this name"
                 refused.append({"what": "tool", "id": each.name, "why": why})
-        if not self.have_room(found.values()):
-            raise HTTPException(422, f"tools: expected at most {MOST_TOOLS} tools with {MOST_BYTES:,} bytes in all.")
         return found, refused

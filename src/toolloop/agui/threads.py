@@ -83,16 +83,27 @@ class Threads:
     driver: Driver
     key: str = field(repr=False)
 
-    def inbox_of(self, person: Person) -> AsyncInbox:
-        """Return the inbox of a person, who sees only threads of this application."""
-        return AsyncInbox(self.store).as_(person, may=self._allows, sees=self._seen, via="agui")
+    def inbox_of(self, person: Person, *, is_front_end: bool = False) -> AsyncInbox:
+        """Return the inbox of a person, who sees only threads of this application.
 
-    def _allows(self, person: Person, action: Action, loop: StoredLoop, call: ToolCall | None) -> bool:
+        `is_front_end`: answers are results that a front end has made, so only calls of its own tools take them.
+        """
+        may = partial(self._allows, is_front_end)
+        return AsyncInbox(self.store).as_(person, may=may, sees=self._seen, via="agui")
+
+    def _allows(
+        self,
+        is_front_end: bool,  # noqa: FBT001 - for partial
+        person: Person,
+        action: Action,
+        loop: StoredLoop,
+        call: ToolCall | None,
+    ) -> bool:
         """Return whether a person may do something. It is asked as the decision is stored.
 
         Clients give no result of a tool of the server that did not start, whatever they were shown before.
         """
-        if action == "answer" and call is not None and call.why == "approval":
+        if action == "answer" and call is not None and (call.why == "approval" or (is_front_end and not call.brought)):
             return False
         return self.may is None or with_answers(self.may)(person, action, loop, call)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
+from functools import partial
 from typing import Any, Final
 
 import anyio
@@ -23,7 +24,7 @@ from toolloop.agui.live import Reader
 from toolloop.agui.terms import Event, Terms
 from toolloop.agui.threads import Threads
 from toolloop.agui.translating import Translator
-from toolloop.errors import CallerError, LoopNotFound, StoreError, ToolLoopError
+from toolloop.errors import BadTool, CallerError, LoopNotFound, StoreError, ToolLoopError
 from toolloop.inbox import AsyncInbox, LoopChange, Offer, ShownLoop
 from toolloop.machine.values.calls import Answer, Decision
 from toolloop.machine.values.jsontext import JSON
@@ -148,49 +149,44 @@ class Visit:
             says = [] if is_old else [*says, each] if each.role == "user" and each.id else says
         if before.shown is None and says:
             await self.threads.create(self.person, self.asked.thread_id)
-        tools = self._new_tools(before.shown) if says else []
+        known = {} if before.shown is None else {tool["name"]: tool for tool in before.shown["brought"]}
+        for name in [name for name, one in self.tools.items() if says and known.get(name, one) != one]:
+            self._note("tool", name, "the thread began with another definition, which stays")
         for each in says:
-            await self._say(each, tools)
+            await self._say(each)
         answers = self._answers(before.offers)
         results = {} if before.shown is None else self._results(before, before.shown)
         if before.shown is not None or says:
             for name, path, decision in answers:
-                await self._decide("resume", {path: decision}, name)
+                await self._decide(self.inbox, "resume", {path: decision}, name)
             if results:
-                await self._decide("result", results)
+                front_end = self.threads.inbox_of(self.person, is_front_end=True)
+                await self._decide(front_end, "result", results)
         last = [each for each in self.asked.messages if self._is_known(each, before.known)][-1:]
         newest = frozenset(each["id"] for each in before.messages[-1:])
-        if last and not (says or self.asked.resume or self._is_known(last[0], newest)):
+        if last and not (says or results or self.asked.resume or self._is_known(last[0], newest)):
             self._note("run", self.asked.run_id, _REGENERATE)
         return bool(says or answers or results)
 
     def _note(self, what: str, name: str, why: str) -> None:
         self.notes.append({"what": what, "id": name, "why": why})
 
-    def _new_tools(self, shown: ShownLoop | None) -> list[Event]:
-        """Return the tools that come with a message, and note which of them are not taken."""
-        known = {} if shown is None else {tool["name"]: tool for tool in shown["brought"]}
-        more = [one for name, one in self.tools.items() if name not in known]
-        for name, one in self.tools.items():
-            if known.get(name, one) != one:
-                self._note("tool", name, "the thread began with another definition, which stays")
-        if self.threads.terms.have_room([*known.values(), *more]):
-            return more
-        for one in more:
-            self._note("tool", one["name"], "the thread has as many tools of front ends as it may have")
-        return []
-
-    async def _say(self, message: UserMessage, tools: Sequence[Event]) -> None:
-        """Say what the user says. A message that was said before changes nothing."""
+    async def _say(self, message: UserMessage) -> None:
+        """Say what the user says, with the tools. A message that was said before changes nothing."""
         content: JSON = message.content
         if not isinstance(content, str):
             found = [block_of(part.model_dump(by_alias=True)) for part in content]
             content = [block for block in found if block is not None]
             if None in found:
                 self._note("message", message.id, _FETCH)
+        said, key = [{"role": "user", "content": content}], key_of(self.person.name, message.id)
+        say = partial(self.inbox.say, self.loop_id, said, key=key)
         try:
-            said = [{"role": "user", "content": content}]
-            await self.inbox.say(self.loop_id, said, key=key_of(self.person.name, message.id), tools=tools)
+            try:
+                await say(tools=[*self.tools.values()])
+            except BadTool as error:  # they are too many; the message counts all the same
+                self._note("tool", error.tool, str(error))
+                await say()
         except CallerError as error:
             self._note("message", message.id, str(error))
 
@@ -218,8 +214,10 @@ class Visit:
         calls = [call for call in shown["pending"] if before.is_of_front_end(call) and call["id"] in said]
         return {call["id"]: _answer(said[call["id"]], call["digest"]) for call in calls}
 
-    async def _decide(self, what: str, decisions: Mapping[str, Decision], name: str | None = None) -> None:
-        for path, outcome in (await self.inbox.decide(self.loop_id, decisions, each=True)).items():
+    async def _decide(
+        self, inbox: AsyncInbox, what: str, decisions: Mapping[str, Decision], name: str | None = None
+    ) -> None:
+        for path, outcome in (await inbox.decide(self.loop_id, decisions, each=True)).items():
             if (note := note_of(name or path, outcome)) is not None:
                 self.notes.append({**note, "what": what})
 

@@ -305,7 +305,7 @@ class Inbox:
 
         Raises:
             LoopNotFound: the loop does not exist.
-            BadTool: `tools` has something else than definitions.
+            BadTool: `tools` has something else than definitions, or the loop would have too many.
             InvalidHistory: the API would refuse the messages there.
 
         """
