@@ -69,8 +69,18 @@ def tools_of(ran: Ran) -> list[Any]:
         await asyncio.Event().wait()
         return "never"
 
+    @tool
+    async def stall(context: ToolContext) -> str:
+        """Run until the agent is killed; when it is started again, it returns at once."""
+        is_first = f"stall {context.call_id}" not in ran.lines
+        ran.note(f"stall {context.call_id}")
+        if is_first:
+            context.report("it stalls")
+            await asyncio.Event().wait()
+        return "stalled"
+
     research = sub_loop("research", "Research something.", params=PARAMS, tools=[send])
-    return [edit, send, look, hang, research]
+    return [edit, send, look, hang, stall, research]
 
 
 def model(body: dict[str, Any]) -> Any:
@@ -84,6 +94,7 @@ def model(body: dict[str, Any]) -> Any:
         "send": lambda what: {"to": what, "token": "s3cret"},
         "look": lambda what: {"path": what},
         "hang": lambda _: {},
+        "stall": lambda _: {},
         "research": lambda what: {"prompt": what},
     }
     asked = [part.strip().partition(" ") for part in words.split(",")]
@@ -106,7 +117,7 @@ def loops_at(folder: Path, url: str, **more: Any) -> AcpLoops:
         http_client=DefaultAsyncHttpxClient(trust_env=False, verify=False),
     )
     given = {"provider": client, "person": "ana", "params": PARAMS, "tools": tools_of(Ran(folder / "ran")), **more}
-    return AcpLoops(SqliteStore(folder / "loops.db"), **given)
+    return AcpLoops(**{"store": SqliteStore(folder / "loops.db"), **given})
 
 
 @define

@@ -114,6 +114,55 @@ def test_a_session_stays_in_its_folder(desk: Desk) -> None:
         desk.open().load(session, "/elsewhere")
 
 
+def test_a_session_that_lost_its_folder_is_one_of_the_root(desk: Desk) -> None:
+    """It was removed from the metadata. The list says where it can be loaded."""
+    editor = desk.open()
+    session = editor.new()
+    assert editor.turn(session, "hello") == "end_turn"
+    editor.close()
+    desk.inbox.set_metadata(session, **{"acp.cwd": None})
+    second = desk.open()
+    (listed,) = second.ask("session/list")["sessions"]
+    assert (listed["sessionId"], listed["cwd"]) == (session, "/")
+    with pytest.raises(Refused, match=r"belongs to the folder /$"):
+        second.load(session)
+    assert second.load(session, listed["cwd"]) == {}
+    assert second.said == "Done: hello"
+
+
+def test_a_load_during_a_turn_shows_the_session_once_it_rests(desk: Desk) -> None:
+    """Each reply is shown once, and each call as it ended."""
+    editor = desk.open()
+    session = editor.new()
+    answer = editor.prompt(session, "hang, look b.txt")
+    editor.wait_until(lambda: "it hangs" in str(editor.updates))
+    editor.updates.clear()
+    loaded = editor.begin("session/load", sessionId=session, cwd=FOLDER, mcpServers=[])
+    editor.cancel(session)
+    assert answer.result(30) == {"stopReason": "cancelled"}
+    assert loaded.result(30) == {}
+    replayed = [each for each in editor.updates if each["sessionUpdate"] == "user_message_chunk"]
+    assert [each["content"]["text"] for each in replayed] == ["hang, look b.txt"]
+    assert editor.said == "I do it."
+    assert {name: statuses[-1] for name, statuses in editor.calls().items()} == {"c1_0": "failed", "c1_1": "completed"}
+
+
+def test_a_load_at_a_question_asks_again(desk: Desk) -> None:
+    """The turn before ends. Its card decides nothing any more."""
+    editor = desk.open()
+    session = editor.new()
+    answer = editor.prompt(session, "send bo")
+    card = editor.card()
+    assert editor.load(session) == {}
+    assert answer.result(30) == {"stopReason": "end_turn"}
+    again = editor.card()
+    card.choose("reject")
+    editor.wait_for_text("Your answer came later, and changes nothing.")
+    again.choose("once")
+    editor.wait_for_text("All done.")
+    assert desk.ran == ["send bo"]
+
+
 # --- what an editor sends ---
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,9 +11,10 @@ import pytest
 
 from tests.acp.conftest import Desk
 from tests.acp.editor import Refused
-from toolloop import Approve, Ask, Deny, LoopConfig, ToolLoopHandle
+from toolloop import Approve, Ask, Deny, LoopConfig, SqliteStore, ToolLoopHandle
+from toolloop.errors import StoreError
 from toolloop.providers import Request
-from toolloop.stores import Store
+from toolloop.stores import Store, StoredLoop
 from toolloop.testing import AsyncScriptedProvider, call, fault, reply
 from toolloop.types import JSON
 
@@ -147,6 +149,61 @@ def test_a_call_expires_at_the_editor(desk: Desk) -> None:
     assert desk.ran == []
 
 
+class Ahead(SqliteStore):
+    """A store whose clock is ahead of that of this machine."""
+
+    def now(self) -> float:
+        return time.time() + 1000
+
+
+def test_a_deadline_is_judged_by_the_clock_of_the_store(desk: Desk) -> None:
+    """By the clock of this machine, the call would wait for a quarter of an hour."""
+    desk.given["store"] = Ahead(desk.folder / "loops.db")
+    desk.given["config"] = LoopConfig(on_tool_call=lambda *_: Ask(expires_in=0.2))
+    editor = desk.open()
+    answer = editor.prompt(editor.new(), "send bo")
+    editor.card()
+    assert answer.result(30) == {"stopReason": "end_turn"}
+    assert editor.statuses() == [["pending", "pending", "failed"]]
+    assert desk.ran == []
+
+
+class Failing(SqliteStore):
+    """A store that fails when it is asked for a row, a few times.
+
+    Attributes:
+        left: how many times.
+        failed_at: when it failed, in seconds.
+
+    """
+
+    left = 0
+    failed_at: tuple[float, ...] = ()
+
+    def head(self, loop_id: str) -> StoredLoop:
+        if self.left:
+            self.left -= 1
+            self.failed_at += (time.monotonic(),)
+            raise StoreError("the network is down")
+        return super().head(loop_id)
+
+
+def test_a_store_that_fails_at_a_question_is_asked_again(desk: Desk) -> None:
+    """A second later, each time. What was decided elsewhere meanwhile is shown then."""
+    store = desk.given["store"] = Failing(desk.folder / "loops.db")
+    editor = desk.open()
+    session = editor.new()
+    answer = editor.prompt(session, "send bo")
+    editor.card()
+    store.left = 2
+    desk.inbox.decide(session, {desk.waiting(): Approve(by="bo")})
+    assert answer.result(30) == {"stopReason": "end_turn"}
+    assert "bo approved send." in editor.said
+    first, second = store.failed_at
+    assert second - first > 0.9
+    assert desk.ran == ["send bo"]
+
+
 def test_another_process_that_drives_is_waited_for(desk: Desk) -> None:
     """The thread says so, and the session can be loaded then."""
     editor = desk.open()
@@ -178,7 +235,7 @@ def test_another_process_that_drives_is_waited_for(desk: Desk) -> None:
 
 def _drive(store: Store, session: str, desk: Desk, observe: Any) -> None:
     config = LoopConfig(observers=[observe])
-    tools = [each for each in desk.loops(desk.sessions[0]).tools if getattr(each, "name", "") != "hang"]
+    tools = [each for each in desk.loops(desk.sessions[0]).tools if getattr(each, "name", "") not in ("hang", "stall")]
     with desk.api.client() as client, ToolLoopHandle.open(store, session, client, tools=tools, config=config) as handle:
         handle.say("from elsewhere")
         handle.run()

@@ -19,7 +19,7 @@ from pydantic import BaseModel, ValidationError
 
 from toolloop._handles.asynchronous import AsyncToolLoopHandle
 from toolloop._public import set_module
-from toolloop.acp.loops import FOLDER, TITLE, AcpSession, Factory
+from toolloop.acp.loops import FOLDER, ROOT, TITLE, AcpSession, Factory
 from toolloop.acp.session import Session
 from toolloop.acp.transport import LineTransport
 from toolloop.errors import LoopNotFound, ToolLoopError
@@ -105,7 +105,7 @@ class Agent:
         found = [
             {
                 "sessionId": row.loop_id,
-                "cwd": row.metadata.get(FOLDER, "/"),
+                "cwd": row.metadata.get(FOLDER, ROOT),
                 "title": row.metadata.get(TITLE, "New session"),
                 "updatedAt": datetime.fromtimestamp(row.head.changed, UTC).isoformat(),
             }
@@ -130,7 +130,7 @@ class Agent:
     async def _open(self, session_id: str, folder: str, *, is_new: bool = False) -> Session:
         loops = self._factory(AcpSession(_checked(folder), session_id))
         if not is_new:
-            known = (await loops.inbox().show(session_id))["metadata"].get(FOLDER)
+            known = (await loops.inbox().show(session_id))["metadata"].get(FOLDER, ROOT)
             if known != folder:
                 raise RequestError(_BAD, f"cwd: the session {session_id} belongs to the folder {known}")
         parts: dict[str, Any] = {"tools": loops.tools, "config": loops.config, "context": loops.context}

@@ -22,6 +22,7 @@ from toolloop.tools.registry import Tools
 
 # The metadata of the loops of an editor. A loop without it is not a session.
 PERSON, FOLDER, TITLE = "acp.person", "acp.cwd", "acp.title"
+ROOT = "/"  # the folder of a session whose metadata lost it
 
 
 def _to_person(person: str | Person) -> Person:

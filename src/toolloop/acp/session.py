@@ -43,8 +43,7 @@ class Session:
             RequestError: a model request failed.
 
         """
-        for other in self._turns:
-            other.left.set()  # its questions are asked again, after what was said
+        self._leave_questions()
         turn = Turn()
         self._turns.add(turn)  # before anything is awaited, so that a cancellation right behind it finds it
         try:
@@ -55,6 +54,11 @@ class Session:
                 return await self._run(turn)
         finally:
             self._turns.discard(turn)
+
+    def _leave_questions(self) -> None:
+        """Give up the questions of turns under way. They are asked again, after what comes now."""
+        for turn in self._turns:
+            turn.left.set()
 
     async def _name(self, content: list[JSON]) -> None:
         """Give the session a title, at its first prompt."""
@@ -74,9 +78,11 @@ class Session:
                 await self._screen.note(f"It could not continue: {error}. Send a message to try again.")
 
     async def replay(self) -> None:
-        """Show the whole conversation."""
-        await self._handle.flush()
-        await self._screen.replay((await self._inbox.show(self.id))["messages"], self._handle.pending)
+        """Show the whole conversation, once it rests: what a turn shows meanwhile would be in it twice."""
+        self._leave_questions()
+        async with self._driving:
+            await self._handle.flush()
+            await self._screen.replay((await self._inbox.show(self.id))["messages"], self._handle.pending)
 
     def cancel(self) -> None:
         """Stop the turn that is under way, and those that wait for it."""
