@@ -10,43 +10,17 @@ from hypothesis import given, strategies as st
 
 from tests.kit.each import each
 from tests.kit.effort import examples
-from tests.kit.support import yielded
+from tests.kit.prompt_cache import look, looks, share_read
 from tests.kit.tools import params, user
 from tests.kit.world import over_http
 from tests.recorded.second_opinion.shapes import cache_marks
-from toolloop import Completed, LoopConfig, ToolLoopHandle, sub_loop, tool
+from toolloop import Completed, LoopConfig, ToolLoopHandle, sub_loop
 from toolloop.compaction import DropRounds
-from toolloop.testing import FakeMessagesAPI, call, reply
+from toolloop.testing import FakeMessagesAPI, reply
 from toolloop.testing.api.signing import content_blocks, without_marks
 
 SHORT, LONG = {"type": "ephemeral"}, {"type": "ephemeral", "ttl": "1h"}
 MARKS = st.sampled_from([None, SHORT, LONG])
-LONG_TEXT = "a rule of the house. " * 400
-
-
-@tool
-def look(number: int) -> str:
-    """Look at something."""
-    return f"{number} words " * 20
-
-
-def looks(count: int) -> dict[str, Any]:
-    return reply(calls=[call("look", {"number": number}) for number in range(count)])
-
-
-def share_read(cache: Any, *, calls: int = 1, wait: float = 0.0) -> float:
-    """Which part of the tokens that the last two requests have in common the last one reads from the cache."""
-    now = [0.0]
-    with FakeMessagesAPI([looks(calls), looks(calls), reply("done")], clock=lambda: now[0]) as api:
-        asked = params(system=LONG_TEXT)
-        handle = ToolLoopHandle(api.client(), params=asked, tools=[look], config=LoopConfig(cache=cache))
-        yielded(handle.next_turn()).continue_loop()
-        yielded(handle.next_turn()).continue_loop()
-        now[0] += wait
-        assert isinstance(handle.run(), Completed)
-        assert api.refused == []
-        *_, common, last = [entry.usage for entry in handle.usage_log]
-    return last.cache_read_input_tokens / common.total_input_tokens
 
 
 @each("calls", (1, 8, 32))

@@ -74,7 +74,7 @@ def sections(*, quick: bool) -> Iterator[Section]:
         folder = Path(name)
         turned = conversations.measure(url, python, seconds=0.1 if quick else 0.3, counts=not quick, **extent)  # type: ignore[arg-type]  # a tuple and a number
         compared = compare.measure(folder, python, compare.QUICK if quick else compare.WHOLE)
-        figures = [*_own(folder, url, quick=quick), *compared.figures(), *turned.figures()]
+        figures = [*_noted(_own(folder, url, quick=quick)), *compared.figures(), *turned.figures()]
         yield targets(figures), []
         yield from compared.sections()
         cpu, *counted = turned.tables()
@@ -94,6 +94,12 @@ def _own(folder: Path, url: str, *, quick: bool) -> Iterator[Figure]:
     yield from waiting.measure(folder, *((1000, 50) if quick else (10_000, 500)))
     yield from promised.measure(folder, url, *((1000, 1) if quick else (10_000, 5)))
     yield from stored.measure(folder, 200 if quick else 1000)
+
+
+def _noted(figures: Iterator[Figure]) -> Iterator[Figure]:
+    for figure in figures:
+        sys.stderr.write(f"{figure.what}\n")
+        yield figure
 
 
 def _throughput(folder: Path, turns: int) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from statistics import median
+from threading import Timer
 from typing import Any
 
 from attrs import define, field, frozen
@@ -28,7 +29,9 @@ LIBRARIES = {
     "with_langgraph": "LangGraph",
     "with_langgraph_delta": "LangGraph, delta channels",
 }
+_CONFIRMED = 12  # turns in which commits are counted
 _OF_PROJECT = (OWN, "with_sdk")
+_PATIENCE = 90.0  # seconds; the longest measurement takes a quarter of that on an idle machine
 
 Answer = dict[str, float] | str  # figures, or the reason why there are none
 Plot = tuple[str, str]  # the name of a picture, and its SVG
@@ -58,10 +61,18 @@ QUICK = Extent(1, ((10, 3, 0.1),), (5, 20), 2)
 
 @define
 class Seat:
-    """A process of a library that stands ready, or the reason why there is none."""
+    """A process of a library that stands ready, or the reason why there is none.
+
+    Attributes:
+        process: killed when it does not answer in time.
+        reason: why there are no answers any more.
+        patience: seconds for one answer.
+
+    """
 
     process: subprocess.Popen[str] | None
     reason: str = ""
+    patience: float = _PATIENCE
 
     def ask(self, what: str, *numbers: Any) -> Answer:
         """Return the answer to a measurement. A process that failed is left out from then on."""
@@ -80,11 +91,18 @@ class Seat:
     def _read(self) -> Any:
         assert self.process is not None
         assert self.process.stdout is not None
+        late = Timer(self.patience, self._give_up, [self.process])
+        late.start()
         line = self.process.stdout.readline()
+        late.cancel()
         if not line:
-            self.process, self.reason = None, "failed"
+            self.process, self.reason = None, self.reason or "failed"
             return self.reason
         return json.loads(line)
+
+    def _give_up(self, process: subprocess.Popen[str]) -> None:
+        self.reason = f"no answer in {self.patience:g} s"
+        process.kill()
 
 
 @contextmanager
@@ -145,6 +163,7 @@ class Compared:
             "click": ("ms", "to the tool after {:,} rounds"),
             "many": ("p99", "{} conversations at once, p99"),
             "parallel": ("ms", "20 parallel tools"),
+            "confirm": ("writes", "confirmed writes a turn"),
             "hold": ("bytes", "bytes after {:,} rounds"),
         }
         rows = []
@@ -202,15 +221,17 @@ class Compared:
         key = ("many", *self.extent.crowds[-1])
         columns.append((key, "memory", 1e3))
         heads.append(f"memory for each of {key[1]}, KB")
+        columns.append((("confirm", _CONFIRMED), "writes", 1.0))
+        heads.append("confirmed writes a turn")
         found = {label: self.best(key, name, "memory") for name, label in LIBRARIES.items()}
         kilobytes = {label: value and value / 1e3 for label, value in found.items()}
         plots.append(("memory", bars("Memory for each conversation", "kilobytes", kilobytes)))
         note = (
             "All conversations run in one asyncio process. What is measured is the time from the end of a reply to the "
             "next request: the tool, what the library does, what it stores, and the wait for the other conversations. "
-            "toolloop waits until the disk confirms two writes a turn. LangGraph stores before the next step, and "
-            "openai-agents in its session. pydantic-ai has no store; the program writes the messages into a row. "
-            "The SDK runner stores nothing."
+            "A confirmed write is a commit of SQLite that waits for the disk (`synchronous = FULL`, and a journal on "
+            "the disk). LangGraph stores before the next step, and openai-agents in its session. pydantic-ai has no "
+            "store; the program writes the messages into a row. The SDK runner stores nothing."
         )
         return table("Many conversations at once", heads, self._rows(columns), note), plots
 
@@ -254,6 +275,7 @@ def measure(folder: Path, peers: Path | None, extent: Extent) -> Compared:
                 if not round_ or crowd[-1] < 1:  # the long ones once more at most
                     turn(driving, ("many", *crowd))
             turn(driving, ("parallel", extent.batches))
+        turn(driving, ("confirm", _CONFIRMED))
         for turns in extent.lengths:
             turn(driving, ("hold", turns))
         for round_ in range(extent.rounds):

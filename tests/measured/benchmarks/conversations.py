@@ -73,7 +73,7 @@ class Turns:
             yield Figure(what, self.ratio(name, OWN, LONG), bound, "x", at_least=True)
         what = f"growth: instructions per turn of {LABELS[_THREADED]} at {LONG} turns over those at 20"
         yield Figure(what, self.growth, 1.05, "x")
-        growth = [run[LONG] / run[100] for run in self.cpu[OWN] if LONG in run]
+        growth = [run[LONG] / run[100] for run in self.cpu[OWN] if {100, LONG} <= run.keys()]
         what = f"growth: CPU per turn at {LONG} turns over that at 100"
         yield Figure(what, median(growth) if growth else None, 1.3, "x")
 
@@ -104,11 +104,10 @@ class Turns:
     def plot(self) -> str:
         """Return the curves of CPU time."""
         lengths = list(self.cpu[OWN][0])
-        curves = {
-            label: [(float(turns), median(run[turns] for run in runs if turns in run) * 1e3) for turns in lengths]
-            for name, label in LABELS.items()
-            if (runs := self.cpu.get(name)) and name in _DRAWN
-        }
+        curves = {}
+        for name in _DRAWN:
+            found = {turns: [run[turns] * 1e3 for run in self.cpu.get(name, ()) if turns in run] for turns in lengths}
+            curves[LABELS[name]] = [(float(turns), median(values)) for turns, values in found.items() if values]
         return lines("CPU per turn", "milliseconds", curves)
 
 
@@ -135,7 +134,7 @@ def measure(url: str, peers: Path | None, *, lengths: Sequence[int], runs: int, 
                 # A minute for each long conversation of a peer: once is enough.
                 asked = lengths[:-1] if run and name in _IN_PEERS and len(lengths) > 1 else lengths
                 found = cpu_per_turn(name, url, asked, python=python, seconds=seconds)
-            except subprocess.CalledProcessError:
+            except subprocess.SubprocessError:  # it failed, or took too long
                 if name not in _IN_PEERS:
                     raise
                 continue  # its row stays empty

@@ -26,9 +26,33 @@ from tests.measured.benchmarks.report import Figure
 from tests.measured.benchmarks.stored import Model, ask_first
 from toolloop import Approve, AsyncToolLoopHandle, Inbox, SqliteStore, ToolContext, ToolLoopHandle, Worker, tool
 from toolloop.inbox.items import notification_id
+from toolloop.stores import StoredLoop
 from toolloop.testing import AsyncScriptedProvider, call, reply
 
+_PATIENCE = 120.0  # seconds for everything that one worker is measured for
+_POLLS = 3.0  # seconds, in which a worker polls three times at least
 _PAUSES = (0.05, 0.25)  # seconds between two decisions, at random, so that they keep step with no poll
+
+
+class CountingRows(SqliteStore):
+    """Counts the rows that the polls of a worker read."""
+
+    rows = 0
+
+    def list_due(self, *given: Any, **more: Any) -> tuple[list[StoredLoop], float | None]:
+        found, later = super().list_due(*given, **more)
+        self.rows += len(found)
+        return found, later
+
+    def list_unnotified(self, *given: Any, **more: Any) -> list[StoredLoop]:
+        return self._counted(super().list_unnotified(*given, **more))
+
+    def list_reminders(self, *given: Any, **more: Any) -> list[StoredLoop]:
+        return self._counted(super().list_reminders(*given, **more))
+
+    def _counted(self, found: list[StoredLoop]) -> list[StoredLoop]:
+        self.rows += len(found)
+        return found
 
 
 def fill(store: SqliteStore, beside: int, decisions: int) -> list[str]:
@@ -51,16 +75,20 @@ def fill(store: SqliteStore, beside: int, decisions: int) -> list[str]:
 def worker(path: Path, *, notifies: bool, holds: bool = False) -> Iterator[subprocess.Popen[str]]:
     """Start the worker, and stop it at the end. `holds`: whether its tools run until they are cancelled."""
     options = ["notifies" if notifies else "", "holds" if holds else ""]
+    # Killed in any case at last, so that a benchmark that goes wrong does not hang.
     program = [sys.executable, "-m", "tests.measured.benchmarks.deciding", str(path), *options]
     with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as started:
+        late = threading.Timer(_PATIENCE, started.kill)
+        late.start()
         try:
             yield started
         finally:
+            late.cancel()
             started.kill()
 
 
 def ask(started: subprocess.Popen[str], line: str = "") -> float:
-    """Return the next number that the worker writes; with a line, its CPU time.
+    """Return the next number that the worker writes; with a line, its CPU time (`cpu`), or how many rows it read.
 
     Raises:
         EOFError: it has ended.
@@ -103,12 +131,23 @@ def seconds_to_cancel(store: SqliteStore, started: subprocess.Popen[str], loop_i
     return taken
 
 
-def idle_share(started: subprocess.Popen[str], seconds: float) -> float:
-    """Return the share of a core that the worker takes while nothing happens."""
+def idle_share(started: subprocess.Popen[str], seconds: float) -> tuple[float, float]:
+    """Return the share of a core that the worker takes while nothing happens, and the rows that it reads."""
     time.sleep(1)
-    begun, before = time.monotonic(), ask(started, "cpu")
+    begun, before, rows = time.monotonic(), ask(started, "cpu"), ask(started, "rows")
     time.sleep(seconds)
-    return (ask(started, "cpu") - before) / (time.monotonic() - begun)
+    share = (ask(started, "cpu") - before) / (time.monotonic() - begun)
+    return share, ask(started, "rows") - rows
+
+
+def rows_of_a_change(store: SqliteStore, started: subprocess.Popen[str], loop_id: str) -> float:
+    """Return the rows that the polls of a worker read after one decision, with those of its own changes."""
+    (call,) = store.head(loop_id).pending
+    before = ask(started, "rows")
+    Inbox(store).decide(loop_id, {call.id: Approve(by="ana")})
+    ask(started)
+    time.sleep(_POLLS)
+    return ask(started, "rows") - before
 
 
 def measure_stops(folder: Path, stops: int) -> Iterator[Figure]:
@@ -152,20 +191,23 @@ def measure(folder: Path, loops: int, decisions: int, seconds: float) -> Iterato
         for notifies in (False, True):
             path = folder / f"deciding-{beside}-{notifies}.db"
             with SqliteStore(path) as store:
-                loop_ids = fill(store, beside, decisions + 1)
+                *loop_ids, last = fill(store, beside, decisions + 2)
                 with worker(path, notifies=notifies) as started:
                     ask(started, "cpu")  # it has begun
                     while notifies and store.list_unnotified():
                         time.sleep(0.1)
                     taken = [each * 1e3 for each in seconds_to_start(store, started, loop_ids)]
-                    share = idle_share(started, seconds) if beside else None
+                    idle = idle_share(started, seconds) if beside else None
+                    changed = rows_of_a_change(store, started, last) if beside else None
             where = f"beside {beside:,} loops" if beside else "alone"
             what = f"decision in another process to the start of the tool, {where}{', with notify' * notifies}"
             yield Figure(f"{what}: p50", median(taken), bound, "ms")
             yield Figure(f"{what}: p90", quantiles(taken, n=10)[-1], bound, "ms")
-            if share is not None:
-                idle = f"idle worker beside {beside:,} waiting loops{', with notify' * notifies}: share of a core"
-                yield Figure(idle, share * 100, 1, "%")
+            if idle is not None and changed is not None:
+                idle_one = f"idle worker beside {beside:,} waiting loops{', with notify' * notifies}"
+                yield Figure(f"{idle_one}: share of a core", idle[0] * 100, 1, "%")
+                yield Figure(f"{idle_one}: rows that its polls read in {seconds:g} s", idle[1], 0)
+                yield Figure(f"{idle_one}: rows that its polls read for one decision", changed, 3)
 
 
 def main(path: str, notifies: str, holds: str) -> None:
@@ -184,16 +226,17 @@ def main(path: str, notifies: str, holds: str) -> None:
         return rounds.look_up(line)
 
     def tell() -> None:
-        for _ in sys.stdin:
-            sys.stdout.write(f"{time.process_time()}\n")
+        for line in sys.stdin:
+            sys.stdout.write(f"{store.rows if line.strip() == 'rows' else time.process_time()}\n")
             sys.stdout.flush()
 
     class Ending(Model):
         def send(self, _request: Any) -> dict[str, Any]:
             return {**rounds.reply(1), "content": [{"type": "text", "text": "Done."}], "stop_reason": "end_turn"}
 
+    store = CountingRows(path)
     threading.Thread(target=tell, daemon=True).start()
-    Worker(SqliteStore(path), Ending(), [look_up], notify=(lambda _: None) if notifies else None).run()
+    Worker(store, Ending(), [look_up], notify=(lambda _: None) if notifies else None).run()
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ import time
 from importlib import import_module
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tests.measured.benchmarks import scenario
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[3]
 _WARM_UP = 5
+_PATIENCE = 180.0  # seconds for all conversations of a contestant in one run
 _LOW, _HIGH = 20, 60
 _CALLGRIND = ("valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", "--instr-atstart=no")
 
@@ -44,7 +45,8 @@ def cpu_per_turn(
 
     """
     command = [str(python), "-W", "ignore", "-m", __name__, "cpu", name, url, str(seconds), *map(str, lengths)]
-    printed = subprocess.run(command, check=True, stdout=subprocess.PIPE, env=environment(), cwd=ROOT).stdout
+    how: Any = {"stdout": subprocess.PIPE, "timeout": _PATIENCE, "env": environment(), "cwd": ROOT}
+    printed = subprocess.run(command, check=True, **how).stdout
     return {int(turns): seconds for turns, seconds in json.loads(printed).items()}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import venv
@@ -19,7 +20,12 @@ PACKAGES = (
     "langgraph-checkpoint-sqlite>=3.1,<4",
     "pydantic-ai-slim[anthropic]>=2.68,<3",
     "openai-agents>=0.24,<1",
+    # These are for the programs in `tests/recorded/peers/programs` only.
+    "langchain>=1.5,<2",
+    "agent-framework-core>=1.23,<2",
+    "trio>=0.27",
 )
+_NAMES = tuple(re.split(r"[\[=><]", each)[0] for each in PACKAGES)
 
 
 def python(*, make: bool) -> Path | None:
@@ -37,23 +43,28 @@ def python(*, make: bool) -> Path | None:
         return None
     sys.stderr.write(f"setting up {ENVIRONMENT.relative_to(ROOT)} (once)\n")
     venv.create(ENVIRONMENT, with_pip=True)
-    install = [str(interpreter), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    if subprocess.run([*install, *PACKAGES], check=False, stdout=sys.stderr).returncode:
+    if not _installs(interpreter, *PACKAGES):
         # One after the other, so that only a peer that cannot be installed is left out.
-        ended = [subprocess.run([*install, each], check=False, stdout=sys.stderr).returncode for each in PACKAGES]
-        return None if all(ended) else interpreter
+        failed = [each for each in PACKAGES if not _installs(interpreter, each)]
+        if len(failed) == len(PACKAGES):
+            return None
+        sys.stderr.write(f"left out, until {ENVIRONMENT} is removed: {', '.join(failed)}\n")
     ready.write_text(" ".join(PACKAGES))
     return interpreter
+
+
+def _installs(interpreter: Path, *packages: str) -> bool:
+    command = [str(interpreter), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *packages]
+    return subprocess.run(command, check=False, stdout=sys.stderr).returncode == 0
 
 
 def versions(interpreter: Path | None) -> str:
     """Return the versions of the peers that are installed."""
     if interpreter is None:
         return "no peer is installed"
-    names = ["langgraph", "langgraph-checkpoint-sqlite", "langchain-anthropic", "pydantic-ai-slim", "openai-agents"]
     program = (
         "import importlib.metadata as m\n"
-        f"for name in {names}:\n"
+        f"for name in {_NAMES}:\n"
         " try: print(name, m.version(name))\n"
         " except m.PackageNotFoundError: print(name, 'is not installed')"
     )

@@ -1,4 +1,4 @@
-"""Figures of the design's table that need no peer: the start of a script, confirmed writes, and statistics."""
+"""Figures of the design's table that need no peer: the start of a script, confirmed writes, the cache, statistics."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 
+from tests.kit.prompt_cache import share_read
 from tests.measured.benchmarks import rounds
 from tests.measured.benchmarks.measure import ROOT, environment
 from tests.measured.benchmarks.report import Figure
@@ -64,9 +65,16 @@ def seconds_of_statistics(folder: Path, loops: int) -> float:
     return taken
 
 
+def measure_cache() -> Figure:
+    """Read from the cache of the fake API, after a person thought for half an hour."""
+    what = 'after 30 minutes with `cache="1h"`: the part of the prefix that is read from the cache'
+    return Figure(what, 100 * share_read("1h", wait=1800.0), 95, "%", at_least=True)
+
+
 def measure(folder: Path, url: str, loops: int, runs: int) -> Iterator[Figure]:
     """Measure in an empty folder."""
     yield measure_start(url, runs)
     yield measure_writes(folder)
+    yield measure_cache()
     what = f"`statistics` over {loops:,} loops of {_DECISIONS} decisions, CPU"
     yield Figure(what, seconds_of_statistics(folder, loops), 2, "s")

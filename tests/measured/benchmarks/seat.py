@@ -20,6 +20,7 @@ from statistics import median, quantiles
 from typing import Any
 
 from tests.measured.benchmarks import rounds
+from tests.measured.benchmarks.commits import commits
 from tests.measured.benchmarks.talk import ManyCalls, Talk, starts
 
 _PATIENCE = 20  # seconds for one conversation
@@ -104,6 +105,16 @@ async def click(library: Any, _folder: Path, path: str, turns: int) -> dict[str,
     return {"ms": (started - begun) * 1e3}
 
 
+async def confirm(library: Any, folder: Path, turns: int) -> dict[str, float]:
+    """Hold a stored conversation; return the writes of a turn for which SQLite waits until the disk confirms them."""
+    counts: list[int] = []
+    with commits() as counted:
+        async with library.opened(folder / "confirmed.db") as kept:
+            note = lambda _turn: counts.append(counted.confirmed)  # noqa: E731 - it is one
+            await library.hold(kept, "talk", Talk(turns, note=note))
+    return {"writes": (counts[-1] - counts[1]) / (turns - 2)}
+
+
 async def warm(library: Any, folder: Path) -> None:
     """Do everything once, so that no measurement loads a module."""
     with contextlib.suppress(NotImplementedError):
@@ -113,7 +124,7 @@ async def warm(library: Any, folder: Path) -> None:
         await click(library, folder, str(folder / "held-2.db"), 2)
 
 
-_MEASURED = {each.__name__: each for each in (many, parallel, hold, click)}
+_MEASURED = {each.__name__: each for each in (many, parallel, confirm, hold, click)}
 
 
 def main(name: str, place: str) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
+import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -14,6 +17,7 @@ import httpx2
 import pytest
 
 from tests.measured.benchmarks import __main__ as program, compare, deciding, peers, plots, rounds, scenario, seat
+from tests.measured.benchmarks.commits import commits
 from tests.measured.benchmarks.conversations import LABELS, Turns
 from tests.measured.benchmarks.measure import cpu_per_turn, hold
 from tests.measured.benchmarks.profile import TURNS as PROFILED, by_part, counts
@@ -217,6 +221,7 @@ def test_a_decision_is_timed_to_the_start_of_its_tool(tmp_path: Path) -> None:
         with deciding.worker(path, notifies=True) as started:
             assert deciding.ask(started, "cpu") > 0
             (taken,) = deciding.seconds_to_start(store, started, loop_ids)
+            assert deciding.ask(started, "rows") >= 1
     assert taken > 0
 
 
@@ -259,6 +264,57 @@ def test_a_library_that_is_not_installed_is_a_row_that_says_so() -> None:
     assert "| toolloop | 3 (2 to 4) |" in text
     assert "| LangGraph | not installed |" in text
     assert picture.count("<polyline") == len(compare.LIBRARIES) - 1
+
+
+def test_a_library_that_hangs_is_left_out_with_the_reason() -> None:
+    """Later questions wait for nothing; one that ends has failed."""
+    silent = [sys.executable, "-c", "input(); input()"]
+    pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(silent, **pipes) as process:
+        hangs = compare.Seat(process, patience=0.1)
+        assert [hangs.ask("many"), hangs.ask("click")] == ["no answer in 0.1 s"] * 2
+    with subprocess.Popen([*silent[:2], "input()"], **pipes) as process:
+        assert compare.Seat(process).ask("many") == "failed"
+
+
+def test_every_section_names_what_failed() -> None:
+    """A page is written whatever is missing, also where each library failed."""
+    extent = compare.Extent(1, ((2, 2, 0.0),), (5,), 1)
+    keys: Any = (("many", 2, 2, 0.0), ("parallel", 1), ("confirm", compare._CONFIRMED), ("hold", 5), ("click", 5))
+    compared = compare.Compared(extent, {key: {name: ["failed"] for name in compare.LIBRARIES} for key in keys})
+    texts = [text for text, _ in compared.sections()]
+    assert sum(text.count("| failed") for text in texts) == 7 * len(compare.LIBRARIES)  # columns
+    assert texts[-1].count("| no other |") == len(keys)
+
+
+def test_a_peer_may_lack_a_length() -> None:
+    """Its curve has the others, and its cell is empty."""
+    whole, lacking = [{20: 1.0, 400: 2.0}], [{20: 3.0}]
+    turns = Turns({"toolloop_handle": whole, "langgraph_agent": lacking}, {})
+    assert turns.plot().count("<polyline") == 2
+    assert "| LangGraph | 3,000 | - |" in next(turns.tables())
+    assert [each.value for each in turns.figures() if "LangGraph" in each.what] == [None]
+
+
+def test_commits_of_sqlite_are_counted_if_they_wait_for_the_disk(tmp_path: Path) -> None:
+    """In transactions and outside; a connection that does not wait makes all of them count nothing."""
+
+    def write(*settings: str) -> tuple[int, int]:
+        with commits() as counted, closing(sqlite3.connect(tmp_path / "db", isolation_level=None)) as db:
+            for setting in settings:
+                db.execute(f"PRAGMA {setting}")
+            db.execute("CREATE TABLE IF NOT EXISTS texts (text)")
+            with db:
+                db.execute("BEGIN")
+                db.execute("INSERT INTO texts VALUES ('one')")
+                db.execute("INSERT INTO texts VALUES ('two')")
+            db.execute("SELECT * FROM texts")
+            db.execute("DELETE FROM texts")
+        return counted.made, counted.confirmed
+
+    assert write("journal_mode=WAL", "synchronous = FULL") == (3, 3)
+    assert write("synchronous = NORMAL") == (3, 0)
+    assert write("journal_mode = OFF") == (3, 0)
 
 
 @pytest.mark.parametrize("values", [{}, {"toolloop": None}, {"toolloop": 0.0, "pydantic-ai": 2.0}])

@@ -15,16 +15,43 @@ from typing import Any
 from tests.measured.benchmarks.report import Figure
 from tests.measured.benchmarks.stored import LOOP, begin, drive, seconds_to_open
 from toolloop import Inbox, SqliteStore
-from toolloop.stores import Revision, read_journal
+from toolloop.stores import Lease, Revision, read_journal
 from toolloop.stores.checkpoints import Checkpoint, read_checkpoint, write_checkpoint
 
 _RUNS = 9
 
 
-def driven(path: Path, rounds: int) -> None:
-    """Store a conversation of so many rounds, as `run()` does."""
-    with SqliteStore(path) as store:
+class KeepingStore(SqliteStore):
+    """Remembers the last two checkpoints that it was given."""
+
+    kept: tuple[dict[str, Any], ...] = ()
+
+    def keep_checkpoint(self, lease: Lease, body: bytes, *, rev: int, meaning: int) -> None:
+        self.kept = (*self.kept[-1:], {"body": body, "rev": rev, "meaning": meaning})
+        super().keep_checkpoint(lease, body, rev=rev, meaning=meaning)
+
+
+def driven(path: Path, rounds: int) -> tuple[dict[str, Any], ...]:
+    """Store a conversation of so many rounds, as `run()` does; return its last two checkpoints."""
+    with KeepingStore(path) as store:
         drive(begin(store, rounds), rounds)
+        return store.kept
+
+
+def at_the_worst_moment(path: Path, kept: tuple[dict[str, Any], ...], worst: Path) -> int:
+    """Store the loop as it was just before its last checkpoint; return its rounds then.
+
+    That is when the most events are to be read behind the checkpoint before it.
+    """
+    earlier, last = kept
+    with SqliteStore(path) as store:
+        entries, head = store.load(LOOP).entries[: last["rev"]], store.head(LOOP).head
+    with SqliteStore(worst) as store:
+        store.create(LOOP, entries, head=head)
+        lease = store.acquire(LOOP, "bench", until=time.time() + 60)
+        store.keep_checkpoint(lease, **earlier)
+        store.release(lease)
+    return read_journal(entries).root.iterations
 
 
 def cold_seconds(path: Path, rounds: int) -> float:
@@ -94,7 +121,7 @@ def measure(folder: Path, long: int, longer: int) -> list[Figure]:
     figures: list[Figure] = []
     for rounds, target in ((long, 60), (longer, 200)):
         path = folder / f"woken-{rounds}.db"
-        driven(path, rounds)
+        kept = driven(path, rounds)
         cold = median(cold_seconds(path, rounds) for _ in range(_RUNS)) * 1e3
         part = f"{100 * behind(path):.0f} % of its events behind the checkpoint"
         figures.append(Figure(f"opening a loop of {rounds:,} rounds cold, {part}, CPU", cold, target, "ms"))
@@ -102,5 +129,10 @@ def measure(folder: Path, long: int, longer: int) -> list[Figure]:
             opened, shown = (each * 1e3 for each in warm_seconds(path, rounds))
             figures.append(Figure(f"opening it again in the same process ({rounds:,} rounds), CPU", opened, 1, "ms"))
             figures.append(Figure(f"`Inbox.show` of it, again ({rounds:,} rounds), CPU", shown, 10, "ms"))
+    worst = folder / "woken-worst.db"
+    rounds = at_the_worst_moment(path, kept, worst)
+    cold = median(cold_seconds(worst, rounds) for _ in range(_RUNS)) * 1e3
+    part = f"{100 * behind(worst):.0f} % of its events behind it"
+    figures.append(Figure(f"opening it just before a checkpoint ({rounds:,} rounds, {part}), CPU", cold, 200, "ms"))
     pause = pauses(folder / f"woken-{longer}.db") * 1e3
     return [*figures, Figure(f"the longest pause by a checkpoint of {longer:,} rounds", pause, 10, "ms")]
