@@ -16,7 +16,7 @@ from toolloop.machine.queries import list_children, status_of
 from toolloop.machine.record.loop import Failed, Finished, Kept, Loop, TooDeep, find_round_calls
 from toolloop.machine.record.state import Path, State
 from toolloop.machine.rules import limits
-from toolloop.machine.values.jsontext import JSON, decode
+from toolloop.machine.values.jsontext import JSON, decode, decode_all
 from toolloop.machine.values.setup import ToolAnnotations
 from toolloop.tools.calls import ToolCall
 from toolloop.tools.secrets import SecretKey, hide_in_messages, hide_secrets, no_key
@@ -206,7 +206,7 @@ def view_of(
 
 def _view_messages(loop: Loop, key: SecretKey) -> list[MessageView]:
     named = list_with_ids(loop)
-    shown = hide_in_messages([decode(text) for _, text in named], loop.setup, key)
+    shown = hide_in_messages(decode_all(text for _, text in named), loop.setup, key)
     return [
         {"id": name, "role": message["role"], "content": message["content"]}
         for (name, _), message in zip(named, shown, strict=True)
