@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-from tests.engine.compaction_stories import Reader, Reading, read, reading, thoughts_in
+from tests.compaction.compaction_stories import Reader, Reading, read, reading, thoughts_in
 from tests.kit.concurrency import either_driver, play
 from tests.kit.each import each
 from tests.kit.streams import read as read_turn

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from tests.engine.compaction_stories import Reader, book, reading
+from tests.compaction.compaction_stories import Reader, book, reading
 from tests.kit.concurrency import either_driver, either_kind, play, sync_loop, turn
 from tests.kit.each import each
 from tests.kit.machine import making as m

@@ -8,7 +8,7 @@ from typing import Any
 
 from opentelemetry.trace import SpanKind
 
-from tests.engine.compaction_stories import Reader, reading
+from tests.compaction.compaction_stories import Reader, reading
 from tests.kit.concurrency import async_wire, either_driver, either_kind, make, play, run_async, sync_wire, turn
 from tests.kit.loop_trees import kid, parallel, task, tree_of
 from tests.kit.support import completed, yielded

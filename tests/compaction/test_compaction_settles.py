@@ -11,7 +11,7 @@ import pytest
 from attrs import define, field, frozen
 from hypothesis import example, given, strategies as st
 
-from tests.engine.compaction_stories import Reader, asks_for_summary, book, reading, size
+from tests.compaction.compaction_stories import Reader, asks_for_summary, book, reading, size
 from tests.kit.concurrency import play
 from tests.kit.each import each
 from tests.kit.effort import examples

@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 import pytest
 
-from tests.engine.compaction_stories import USED, WORDS, Reader, Reading, asks_for_summary, reading
+from tests.compaction.compaction_stories import USED, WORDS, Reader, Reading, asks_for_summary, reading
 from tests.kit.concurrency import awaited, either_driver, heard, play, run_async
 from tests.kit.each import each
 from toolloop import (

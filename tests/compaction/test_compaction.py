@@ -10,7 +10,7 @@ import anyio.to_thread
 import pytest
 from attrs import define, field
 
-from tests.engine.compaction_stories import (
+from tests.compaction.compaction_stories import (
     BINDS,
     FREE,
     USED,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.engine.compaction_stories import (
+from tests.compaction.compaction_stories import (
     TOOLS,
     USED,
     WORDS,
