@@ -14,7 +14,8 @@ from tests.kit.world import World, over_http
 from toolloop import LoopConfig, ToolLoopHandle
 from toolloop._requests.cache_marks import cache_marks
 from toolloop._requests.encoded_messages import EncodedMessages
-from toolloop._requests.params import RequestMaker, Secrets
+from toolloop._requests.params import Secrets
+from toolloop._requests.request_maker import RequestMaker
 from toolloop.events import ThinkingDropped
 from toolloop.machine.values.chain import Chain
 from toolloop.machine.values.jsontext import decode, encode

@@ -15,7 +15,8 @@ from tests.kit.tools import TOOLS, params, user
 from tests.kit.world import World, over_http
 from toolloop import InjectMessages, ToolLoopHandle, tool
 from toolloop._requests import params as request_params
-from toolloop._requests.params import RequestMaker, Secrets
+from toolloop._requests.params import Secrets
+from toolloop._requests.request_maker import RequestMaker
 from toolloop.errors import InvalidHistory
 from toolloop.providers import OPTION_NAMES
 from toolloop.testing import FakeMessagesAPI, call, reply, server_call

@@ -16,7 +16,8 @@ from toolloop._engine.failures import describe_error
 from toolloop._interface.decisions import refuse_invalid
 from toolloop._interface.loop_params import merge_params
 from toolloop._requests.left_out_thinking import hangs_on_thinking
-from toolloop._requests.params import RequestMaker, Secrets, without_answers
+from toolloop._requests.params import Secrets
+from toolloop._requests.request_maker import RequestMaker, without_answers
 from toolloop._usage import Cost, IterationUsage, ModelUsage
 from toolloop.compaction.strategy import Edit, EditStrategy, Strategy, live_tokens
 from toolloop.compaction.token_counts import TokenCounter

@@ -13,7 +13,8 @@ from toolloop._engine.policies import Around, Policies
 from toolloop._engine.sub_loops import SubLoop
 from toolloop._interface.calls import PolicyView
 from toolloop._interface.config import LoopConfig
-from toolloop._requests.params import RequestMaker, Secrets, external_names
+from toolloop._requests.params import Secrets, external_names
+from toolloop._requests.request_maker import RequestMaker
 from toolloop.events import Observer
 from toolloop.machine.record.loop import Loop
 from toolloop.machine.record.state import Path, State

@@ -9,7 +9,8 @@ from typing import Any, ClassVar, Final
 from attrs import Factory, field, frozen
 
 from toolloop._messages.reading import kind_of, text_key
-from toolloop._requests.params import RequestMaker, Secrets, check_params, split
+from toolloop._requests.params import Secrets, check_params, split
+from toolloop._requests.request_maker import RequestMaker
 from toolloop.compaction.segments import (
     SUMMARY_START,
     breaks_nothing,

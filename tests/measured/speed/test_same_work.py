@@ -16,7 +16,7 @@ from tests.measured.speed.loops import FACES, Face, Rote, after, config, in_a_th
 from tests.measured.speed.work import calls_of, stepping
 from toolloop import Approve, LoopConfig, MemoryStore, SqliteStore, ToolLoopHandle, tool
 from toolloop._interface.decisions import refuse_invalid
-from toolloop._requests.params import RequestMaker
+from toolloop._requests.request_maker import RequestMaker
 from toolloop.events import CallFinished
 from toolloop.machine.values.chain import Chain
 from toolloop.providers.protocol import Request
