@@ -68,7 +68,6 @@ from toolloop.machine.record.loop import (
     Repetition as Repetition,
     Requesting as Requesting,
     Round as Round,
-    RoundCalls as RoundCalls,
     Running as Running,
     Stopping as Stopping,
     Thread as Thread,
@@ -79,6 +78,7 @@ from toolloop.machine.record.loop import (
     round_of as round_of,
 )
 from toolloop.machine.record.replies import ParsedReply as ParsedReply, read_reply as read_reply
+from toolloop.machine.record.round_calls import RoundCalls as RoundCalls
 from toolloop.machine.record.state import Path as Path, State as State
 from toolloop.machine.rules.joining import join_rest as join_rest
 from toolloop.machine.tree import begin as begin, fold as fold, fork as fork, step as step

@@ -13,7 +13,6 @@ from attrs import asdict
 
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.loop import (
-    NO_CALLS,
     Failed,
     Finished,
     Judging,
@@ -21,13 +20,13 @@ from toolloop.machine.record.loop import (
     Ready,
     Requesting,
     Round,
-    RoundCalls,
     Running,
     Stopping,
     TooDeep,
     Waiting,
     find_round_calls,
 )
+from toolloop.machine.record.round_calls import NO_CALLS, RoundCalls
 from toolloop.machine.record.state import Path, State
 from toolloop.machine.rules import limits
 from toolloop.machine.rules.expiry import expire

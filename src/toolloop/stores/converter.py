@@ -21,8 +21,9 @@ import attrs
 
 from toolloop.errors import ProtocolError, ToolLoopError, UnreadableSnapshot
 from toolloop.machine.record import journal_events as ev
-from toolloop.machine.record.loop import Kept, Loop, Phase, Round, RoundCalls, round_of
+from toolloop.machine.record.loop import Kept, Loop, Phase, Round, round_of
 from toolloop.machine.record.replies import ParsedReply, read_reply
+from toolloop.machine.record.round_calls import RoundCalls
 from toolloop.machine.record.state import Path, State
 from toolloop.machine.values.calls import Call, DecisionRecord, GrantSpec, PolicyResult, Result, StandingGrant, Status
 from toolloop.machine.values.chain import Chain

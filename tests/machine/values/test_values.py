@@ -11,7 +11,7 @@ from attrs import evolve
 from tests.kit.machine import making as m
 from toolloop.machine.queries import is_empty
 from toolloop.machine.record import journal_events as ev
-from toolloop.machine.record.loop import RoundCalls
+from toolloop.machine.record.round_calls import RoundCalls
 from toolloop.machine.values.calls import Call, Result
 from toolloop.machine.values.jsontext import encode
 from toolloop.machine.values.setup import ToolFacts

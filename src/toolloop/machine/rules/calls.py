@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 
-from toolloop.machine.record.loop import Loop, Round, RoundCalls, find_round_calls, replace_calls
+from toolloop.machine.record.loop import Loop, Round, find_round_calls, replace_calls
+from toolloop.machine.record.round_calls import RoundCalls
 from toolloop.machine.rules.approving import drop_approvals, list_approvals
 from toolloop.machine.rules.limits import take_lesser
 from toolloop.machine.values.calls import (

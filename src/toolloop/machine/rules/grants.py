@@ -13,7 +13,8 @@ from collections.abc import Callable, Sequence, Set as AbstractSet
 from attrs import evolve
 
 from toolloop.errors import IllegalCommand
-from toolloop.machine.record.loop import Loop, RoundCalls, find_round_calls, replace_calls
+from toolloop.machine.record.loop import Loop, find_round_calls, replace_calls
+from toolloop.machine.record.round_calls import RoundCalls
 from toolloop.machine.rules.approving import count_missing, demands_of
 from toolloop.machine.rules.calls import find_deadline
 from toolloop.machine.rules.limits import take_lesser

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from attrs import evolve
 
 from toolloop.machine.record.journal_events import HistoryEdited
-from toolloop.machine.record.loop import Judging, Loop, Ready, Round, RoundCalls, Waiting
+from toolloop.machine.record.loop import Judging, Loop, Ready, Round, Waiting
 from toolloop.machine.record.replies import ends_in_reply, list_calls
+from toolloop.machine.record.round_calls import RoundCalls
 from toolloop.machine.rules.approving import drop_approvals, is_open
 from toolloop.machine.rules.calls import find_deadline
 from toolloop.machine.rules.joining import join_rest

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from attrs import evolve
 
 from toolloop.errors import UnknownCall
-from toolloop.machine.record.loop import Loop, RoundCalls
+from toolloop.machine.record.loop import Loop
+from toolloop.machine.record.round_calls import RoundCalls
 from toolloop.machine.rules.approving import (
     count_missing,
     demands_of,
