@@ -1,8 +1,7 @@
-"""Call the caller's functions for a call: `stop_when` and the policies before it, the result filters after it."""
+"""Call the caller's functions for a call: `stop_when` and the policies."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from functools import partial
@@ -12,13 +11,11 @@ from typing import Any
 from attrs import evolve, frozen
 
 from toolloop._engine.questions import Questions
-from toolloop._engine.tool_calls import CallRun
 from toolloop._interface.calls import PolicyView
-from toolloop._interface.config import LoopConfig, Opinion, Policy, ResultFilter
+from toolloop._interface.config import LoopConfig, Opinion, Policy
 from toolloop._interface.decisions import to_record
 from toolloop._requests.output import MisfitError, last_text, read_json
 from toolloop.errors import IllegalCommand
-from toolloop.events import ResultFiltered
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.effects import Judge
 from toolloop.machine.record.loop import Loop
@@ -33,20 +30,18 @@ from toolloop.machine.values.calls import (
     Outcome,
     PolicyResult,
     Reject,
-    Result,
     Status,
     Wait,
     Why,
 )
 from toolloop.machine.values.demands import Ask, Demand
-from toolloop.machine.values.jsontext import a_type, decode, encode, well_formed
+from toolloop.machine.values.jsontext import a_type, decode, well_formed
 from toolloop.machine.values.texts import fill_text
 from toolloop.tools import InvalidInput, Tool, ToolRegistry, describe_failure
 from toolloop.tools.calls import Preview, ToolCall
 from toolloop.tools.responses.results import kinds_for
 from toolloop.tools.tool_errors import shortened
 
-LOG = logging.getLogger("toolloop.tools")
 _MOST_NAMES = 10
 
 AnyTool = Tool[..., Any]
@@ -358,42 +353,6 @@ def find_misfit(tool: AnyTool, given: Any) -> str | None:
     else:
         return None
     return shortened("\n".join(f"- {problem}" for problem in problems))
-
-
-def call_filters(
-    filters: Sequence[ResultFilter], run: CallRun, result: Result, tell: Callable[[ResultFiltered], None]
-) -> Questions[Result]:
-    """Call each result filter in turn, with the content that the previous one returned.
-
-    A filter that fails is logged, and changes nothing.
-
-    Args:
-        filters: `result_filters` of the configuration.
-        run: the run that ended. Its `result` is updated after each filter, in case a later one is cancelled.
-        result: its result. Errors are not filtered.
-        tell: called with an event for each change.
-
-    """
-    run.result = result
-    if result.outcome is not Outcome.RETURNED:
-        return result
-    call, iteration = ToolCall(run.call, run.setup, run.context.iteration), run.context.iteration
-    for each in filters:
-        name = type(each).__name__
-        try:
-            name = str(getattr(each, "__name__", name))
-            new = yield each, (call, decode(result.content))
-            if new is None:
-                continue
-            content = encode(run.results.sendable(new))
-        except Exception:
-            LOG.exception("a result filter failed: %s", name, extra=run.results.log_fields())
-            continue
-        if content != result.content:
-            sizes = len(result.content), len(content)
-            tell(ResultFiltered(iteration, call.id, call.name, name, *sizes, path=run.path))
-            run.result = result = evolve(result, content=content, plain=None)
-    return result
 
 
 def _name_nearest(name: str, loop: Loop, tools: ToolRegistry) -> str:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from attrs import evolve
+
 from toolloop._engine.in_progress import InProgress, ask_one
 from toolloop._engine.operations import DIGITS, Operation
-from toolloop._engine.policies import call_filters
+from toolloop._engine.questions import Questions
 from toolloop._engine.runtimes import Runtime, Runtimes
 from toolloop._engine.sub_loops import SubLoop
 from toolloop._engine.tool_calls import CallRun, prepare_run
-from toolloop.events import CallProgress, CallStarted
+from toolloop._interface.config import ResultFilter
+from toolloop.events import CallProgress, CallStarted, ResultFiltered
 from toolloop.machine.queries import answer_of
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.effects import Conclude, RunCall
@@ -20,9 +24,12 @@ from toolloop.machine.record.loop import Loop
 from toolloop.machine.rules.calls import digest_of
 from toolloop.machine.tree_effects import outstanding
 from toolloop.machine.values.calls import Call, Outcome, Result, Status
+from toolloop.machine.values.jsontext import decode, encode
+from toolloop.tools.calls import ToolCall
 from toolloop.tools.result_reader import ResultReader
 
 LOG = logging.getLogger("toolloop")
+TOOLS_LOG = logging.getLogger("toolloop.tools")
 
 _THREADS = 8  # tools that run in threads at once
 _LENGTH = 16  # characters of a digest, enough for an audit
@@ -164,3 +171,39 @@ def _find_call(loop: Loop, call_id: str) -> Call:
     if call is None:
         raise AssertionError(f"the effect names {call_id!r}, which is not in the open round")
     return call
+
+
+def call_filters(
+    filters: Sequence[ResultFilter], run: CallRun, result: Result, tell: Callable[[ResultFiltered], None]
+) -> Questions[Result]:
+    """Call each result filter in turn, with the content that the previous one returned.
+
+    A filter that fails is logged, and changes nothing.
+
+    Args:
+        filters: `result_filters` of the configuration.
+        run: the run that ended. Its `result` is updated after each filter, in case a later one is cancelled.
+        result: its result. Errors are not filtered.
+        tell: called with an event for each change.
+
+    """
+    run.result = result
+    if result.outcome is not Outcome.RETURNED:
+        return result
+    call, iteration = ToolCall(run.call, run.setup, run.context.iteration), run.context.iteration
+    for each in filters:
+        name = type(each).__name__
+        try:
+            name = str(getattr(each, "__name__", name))
+            new = yield each, (call, decode(result.content))
+            if new is None:
+                continue
+            content = encode(run.results.sendable(new))
+        except Exception:  # noqa: BLE001 - it is logged
+            TOOLS_LOG.exception("a result filter failed: %s", name, extra=run.results.log_fields())
+            continue
+        if content != result.content:
+            sizes = len(result.content), len(content)
+            tell(ResultFiltered(iteration, call.id, call.name, name, *sizes, path=run.path))
+            run.result = result = evolve(result, content=content, plain=None)
+    return result

@@ -123,3 +123,18 @@ def text_of(blocks: Sequence[JSON]) -> str | None:
     """Return the text of some blocks, joined by newlines, or None if there is none."""
     texts = [block["text"] for block in blocks if block["type"] == "text"]
     return "\n".join(texts) if texts else None
+
+
+def find_last_usage(loop: Loop) -> Usage:
+    """Return the usage of the last reply; zero if a runner began with calls of an earlier reply."""
+    replies = (entry.usage for entry in reversed(loop.usage_log) if not entry.path and entry.kind == "reply")
+    return next(replies, Usage())
+
+
+def find_last_message(loop: Loop) -> str:
+    """Return the last reply, or the caller's assistant message if a runner's open round is based on that."""
+    if loop.round is not None and loop.round.reply is not None:
+        blocks = () if loop.response is None else decode(loop.response)["content"]
+        if [call.id for call in loop.round.calls] != [block["id"] for block in blocks if block["type"] == "tool_use"]:
+            return loop.round.reply
+    return loop.response or "{}"

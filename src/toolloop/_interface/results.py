@@ -9,14 +9,21 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from attrs import field, frozen
 
-from toolloop._interface.calls import RunningCall, calls_of, list_pending_calls, text_of
+from toolloop._interface.calls import (
+    RunningCall,
+    calls_of,
+    find_last_message,
+    find_last_usage,
+    list_pending_calls,
+    text_of,
+)
 from toolloop._interface.shown import Named, bind_to_digest
 from toolloop._interface.standing import Standing
 from toolloop._public import set_module
 from toolloop._usage import IterationUsage, Usage
 from toolloop.errors import IllegalCommand
 from toolloop.events import WatchEvent
-from toolloop.machine.record.loop import Loop, Waiting, WaitReason
+from toolloop.machine.record.loop import Waiting, WaitReason
 from toolloop.machine.record.state import State
 from toolloop.machine.values.calls import (
     Answer,
@@ -76,10 +83,10 @@ class Yielded:
         loop = state.root
         self.reason: WaitReason = _check_waiting(state).reason
         self.iterations: int = loop.iterations
-        self.usage: Usage = _usage_of(loop)
+        self.usage: Usage = find_last_usage(loop)
         self.total_usage: Usage = loop.total_usage
         self.events = events
-        self._message = _message_of(loop)
+        self._message = find_last_message(loop)
         self._moves = moves
         self._last = state
 
@@ -276,21 +283,6 @@ def _check_waiting(state: State) -> Waiting:
     if not isinstance(phase, Waiting):
         raise TypeError(f"the loop does not wait: it is {type(phase).__name__}")
     return phase
-
-
-def _usage_of(loop: Loop) -> Usage:
-    """Return the usage of the last reply; zero if a runner began with calls of an earlier reply."""
-    replies = (entry.usage for entry in reversed(loop.usage_log) if not entry.path and entry.kind == "reply")
-    return next(replies, Usage())
-
-
-def _message_of(loop: Loop) -> str:
-    """Return the last reply, or the caller's assistant message if a runner's open round is based on that."""
-    if loop.round is not None and loop.round.reply is not None:
-        blocks = () if loop.response is None else decode(loop.response)["content"]
-        if [call.id for call in loop.round.calls] != [block["id"] for block in blocks if block["type"] == "tool_use"]:
-            return loop.round.reply
-    return loop.response or "{}"
 
 
 @set_module("toolloop")
