@@ -24,11 +24,11 @@ from toolloop._interface.config import LoopConfig
 from toolloop._interface.loop_params import as_registry
 from toolloop._public import set_module
 from toolloop._worker.asynchronous import AsyncWorker
-from toolloop.agui.doors import LOG, Door, Who, check_id, host_of, read_input
+from toolloop.agui.doors import Door, Who, check_id, host_of, read_input
 from toolloop.agui.live import Live
 from toolloop.agui.terms import SHOWS, Event, Terms
 from toolloop.agui.threads import Driver, Threads
-from toolloop.agui.visit import Visit
+from toolloop.agui.visit import Visit, end_of
 from toolloop.errors import CallerError, LoopNotFound, NotAllowed, StoreError, ToolLoopError
 from toolloop.inbox import May, Sees
 from toolloop.inbox.rights.rights import Rights
@@ -199,9 +199,8 @@ class _Stream(Response):
             group.start_soon(self._until_gone, receive, group.cancel_scope)
             try:
                 await visit.run()
-            except Exception:  # noqa: BLE001 - a fault of ours: it is logged, and the client can go on
-                LOG.exception("a run failed", extra={"loop_id": visit.loop_id})
-                await write({"type": "RUN_ERROR", "message": "The server failed. Run again.", "code": "internal"})
+            except Exception as error:  # noqa: BLE001 - also a fault of ours: the client can go on
+                await write(end_of(error, visit.loop_id))
             await send({"type": "http.response.body", "body": b""})
             group.cancel_scope.cancel()
         if visit is not None and self._is_gone and self._stops_with_client:

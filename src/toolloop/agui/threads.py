@@ -88,24 +88,15 @@ class Threads:
 
         `is_front_end`: answers are results that a front end has made, so only calls of its own tools take them.
         """
-        may = partial(self._allows, is_front_end)
+
+        def may(person: Person, action: Action, loop: StoredLoop, call: ToolCall | None) -> bool:
+            """Return whether the person may do that. It is asked as it is stored, whatever was shown before."""
+            is_theirs = call is None or (call.why != "approval" and (call.brought or not is_front_end))
+            if action == "answer" and not is_theirs:
+                return False  # clients give no result of a tool of the server that did not start
+            return self.may is None or with_answers(self.may)(person, action, loop, call)
+
         return AsyncInbox(self.store).as_(person, may=may, sees=self._seen, via="agui")
-
-    def _allows(
-        self,
-        is_front_end: bool,  # noqa: FBT001 - for partial
-        person: Person,
-        action: Action,
-        loop: StoredLoop,
-        call: ToolCall | None,
-    ) -> bool:
-        """Return whether a person may do something. It is asked as the decision is stored.
-
-        Clients give no result of a tool of the server that did not start, whatever they were shown before.
-        """
-        if action == "answer" and call is not None and (call.why == "approval" or (is_front_end and not call.brought)):
-            return False
-        return self.may is None or with_answers(self.may)(person, action, loop, call)
 
     def _seen(self, person: Person) -> Seen:
         """Return the metadata of the threads of a person. It is called in threads."""

@@ -34,6 +34,7 @@ HEARTBEAT: Final = 15.0  # seconds
 _RETRY: Final = 1.0  # seconds until a store that failed is asked again
 _AT_REST: Final = ("needs_decision", "needs_command", "failed", "ended")
 _FETCH = "a part was left out: only texts, images and PDF files with their data are taken, no addresses"
+_OURS = ("The server failed. Run again.", "internal")
 _KEPT = "it is kept, and goes out with the results of the calls that wait"
 _REGENERATE = "nothing new came with a history that ends before that of the thread: fork it to go on from there"
 
@@ -94,7 +95,7 @@ class Visit:
         self.loop_id = self.threads.loop_of(self.person, self.asked.thread_id)
 
     async def run(self) -> None:
-        """Run to the end. Exactly one event ends it."""
+        """Run to the end. One event ends it; after an error, that of `end_of`."""
         ids = {"threadId": self.asked.thread_id, "runId": self.asked.run_id}
         await self.send({"type": "RUN_STARTED", **ids, "protocolVersion": PROTOCOL_VERSION})
         reader = Reader(self.give_up)
@@ -103,13 +104,6 @@ class Visit:
             before = await self._look()
             picture = await self._look() if await self._bring(before) else before
             end = {**ids, **await self._end(*await self._follow(picture, reader))}
-        except LoopNotFound:
-            end = {"type": "RUN_ERROR", "message": "There is no such thread.", "code": "not_found"}
-        except StoreError:
-            LOG.exception("the store failed in a run", extra={"loop_id": self.loop_id})
-            end = {"type": "RUN_ERROR", "message": "The store failed. Nothing is lost: run again.", "code": "store"}
-        except ToolLoopError as error:
-            end = {"type": "RUN_ERROR", "message": str(error), "code": type(error).__name__}
         finally:
             self.threads.live.leave(self.loop_id, reader)
         await self.send(end)
@@ -327,6 +321,20 @@ class Visit:
                 waits_for = offer.needs or "another person"
                 self._note("call", path, f"{' > '.join(call['names'])} waits for {waits_for}")
         return found
+
+
+def end_of(error: Exception, loop_id: str) -> Event:
+    """Return the event that ends a run that failed. What a client cannot mend is logged, and not described to it."""
+    match error:
+        case LoopNotFound():
+            text, code = "There is no such thread.", "not_found"
+        case ToolLoopError() if not isinstance(error, StoreError):
+            text, code = str(error), type(error).__name__
+        case _:
+            LOG.error("a run failed", exc_info=error, extra={"loop_id": loop_id})
+            is_stored = isinstance(error, StoreError)
+            text, code = ("The store failed. Nothing is lost: run again.", "store") if is_stored else _OURS
+    return {"type": "RUN_ERROR", "message": text, "code": code}
 
 
 def _answer(message: ToolMessage, digest: str) -> Answer:
