@@ -138,6 +138,9 @@ def test_a_load_during_a_turn_shows_the_session_once_it_rests(desk: Desk) -> Non
     editor.wait_until(lambda: "it hangs" in str(editor.updates))
     editor.updates.clear()
     loaded = editor.begin("session/load", sessionId=session, cwd=FOLDER, mcpServers=[])
+    for _ in range(5):
+        editor.ask("session/list")
+    assert not loaded.done()
     editor.cancel(session)
     assert answer.result(30) == {"stopReason": "cancelled"}
     assert loaded.result(30) == {}

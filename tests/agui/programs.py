@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import anthropic
+import anyio
 import anyio.to_thread
 import uvicorn
 
@@ -59,8 +60,17 @@ def tools_of(line: Line, witness: Path) -> list[Any]:
         await anyio.to_thread.run_sync(line.hear, abandon_on_cancel=True)
         return "held"
 
+    @tool
+    async def stall(ctx: ToolContext) -> str:
+        """Run until the server is killed, if the test will do that; otherwise return at once."""
+        note(ctx.call_id, "stall")
+        if witness.with_name("stalls").exists():
+            line.say(held=ctx.call_id)
+            await anyio.sleep_forever()
+        return "stalled"
+
     helper = sub_loop("helper", "Does a part.", params={**PARAMS, "system": "child"}, tools=[write_file])
-    return [read_file, write_file, pay, sign_in, hold, helper]
+    return [read_file, write_file, pay, sign_in, hold, stall, helper]
 
 
 def who(request: Any) -> Person | None:

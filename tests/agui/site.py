@@ -42,7 +42,7 @@ def model(request: Any, refused: set[str]) -> Any:
         refused.add(text)
         return fault(400, message="No.")
     if any(block["type"] == "tool_result" for block in blocks):
-        return streamed(reply("The child is done." if is_child else "All done now."), chunk=4)
+        return streamed(reply("The child is done." if is_child else "All done now."))
     name = re.search(r"\[(\w+)\]", text)
     mark = "" if name is None else f"_{name[1]}"  # so that calls of different threads differ
     letter = {"path": "a.txt", "text": "hello"}
@@ -57,14 +57,15 @@ def model(request: Any, refused: set[str]) -> Any:
         "pay": [call("pay", {"to": "bo"}, id=first)],
         "secret": [call("sign_in", {"token": "swordfish"}, id=first)],
         "hold": [call("hold", id=first)],
-        "nested": [call("helper", {"prompt": f"write it {mark}"}, id=f"tu_{number}_h{mark}")],
+        "stall": [call("stall", id=first)],
+        "nested": [call("helper", {"prompt": f"write it [{number}{mark}]"}, id=f"tu_{number}_h{mark}")],
     }
     found = next((calls[word] for word in calls if word in text), None)
     if found is None:
-        return streamed(reply(f"You said: {text}"), chunk=3)
+        return streamed(reply(f"You said: {text}"))
     if is_child:
         found = [{**each, "id": f"{each['id']}_child"} for each in found]
-    return streamed(reply("Let me see.", thinking="The user wants something.", calls=found), chunk=6)
+    return streamed(reply("Let me see.", thinking="The user wants something.", calls=found))
 
 
 class Node:
