@@ -14,7 +14,7 @@ from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.round_calls import RoundCalls
 from toolloop.machine.values.calls import Call, Result
 from toolloop.machine.values.jsontext import encode
-from toolloop.machine.values.setup import ToolFacts
+from toolloop.machine.values.setup import Setup, ToolAnnotations, ToolFacts, keep_annotations
 from toolloop.machine.values.splicing import Splice
 
 ONE, TWO = Call("a", "look", "{}"), Call("b", "look", "{}")
@@ -68,3 +68,18 @@ def test_the_secrets_of_a_tool_stay_known_when_it_is_gone() -> None:
         gone_secrets=(("mail", ("token",)), ("pay", ("pin",))),
     )
     assert [setup.secrets_of(name) for name in ("mail", "pay", "look", "walk")] == [("password",), ("pin",), (), ()]
+
+
+def test_tools_keep_the_hints_that_a_loop_has_recorded() -> None:
+    """Also those of a tool that is back. A tool that had none, or has none now, is as it is."""
+    quiet, loud = ToolAnnotations(read_only_hint=True), ToolAnnotations()
+    plain = ToolFacts("new", "once", "never", "d")
+    old = Setup(
+        "l",
+        "{}",
+        tools=(evolve(plain, name="read", annotations=quiet), evolve(plain, name="own", annotations=loud)),
+        gone_tools=(evolve(plain, name="back", annotations=quiet),),
+    )
+    now = tuple(evolve(plain, name=name, annotations=loud) for name in ("read", "back", "new"))
+    kept = keep_annotations(old, (*now, evolve(plain, name="own")))
+    assert [facts.annotations for facts in kept] == [quiet, quiet, loud, None]
