@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.kit.tools import look, params, send
-from toolloop import ToolLoopHandle, tool
+import pytest
+
+from tests.kit.tools import look, params, send, user
+from toolloop import Answer, MemoryStore, ToolLoopHandle, tool
+from toolloop.errors import InvalidHistory
 from toolloop.testing import ScriptedProvider, call, reply
 
 
@@ -37,3 +40,69 @@ def test_of_many_the_nearest_ten_are_named() -> None:
     assert text.startswith("There is no tool named 'lok'. The tools are: look, ")
     assert text.endswith(", and 291 others.")
     assert len(text) < 250
+
+
+def change(name: str, kind: str = "tool_addition") -> dict[str, Any]:
+    """A block of a system message that defines a tool, or removes one."""
+    definition = {"name": name, "description": "Ask a person.", "input_schema": {"type": "object"}}
+    added = {"type": "tool_definition", "definition": definition}
+    return {"type": kind, "tool": added if kind == "tool_addition" else {"type": "tool_reference", "name": name}}
+
+
+def system(*blocks: Any) -> dict[str, Any]:
+    return {"role": "system", "content": [*blocks]}
+
+
+def waiting(*messages: Any, name: str = "ask", **more: Any) -> tuple[ToolLoopHandle, ScriptedProvider]:
+    """A loop with such messages, driven until its call of a tool of this name."""
+    model = ScriptedProvider([reply(calls=[call(name, {}, id="t1")]), reply("done")])
+    handle = ToolLoopHandle(model, params=params(messages=[user(), *messages], **more), tools=[look])
+    handle.next_turn()
+    return handle, model
+
+
+def test_a_tool_that_a_system_message_defines_is_external() -> None:
+    """Its call waits for an answer, also in another process, and beside tools of the parameters."""
+    raw = [{"name": "other", "input_schema": {"type": "object"}}]
+    cases: list[dict[str, Any]] = [{}, {"tools": raw}]
+    for more in cases:
+        handle, model = waiting(system(change("ask")), **more)
+        again = ToolLoopHandle.restore(handle.snapshot(), model, tools=[look])
+        assert [(each.name, each.why) for each in again.pending] == [("ask", "external")]
+        again.decide({"t1": Answer("yes")})
+        assert again.run().unwrap().text == "done"
+        assert again.messages[3]["content"][0]["content"] == "yes"
+
+
+def test_a_system_message_of_a_later_turn_defines_tools_too() -> None:
+    """In a stored loop, with `follow_up`. The call of one that was removed again is that of an unknown tool."""
+    script = [reply("hello"), *(reply(calls=[call("ask", {}, id=f"t{number}")]) for number in (1, 2)), reply("done")]
+    with ToolLoopHandle.open(MemoryStore(), "l", ScriptedProvider(script), params=params(), tools=[look]) as handle:
+        handle.run()
+        handle.follow_up([user("more"), system(change("ask"))])
+        assert [each.why for each in handle.run().pending] == ["external"]
+        handle.pending_turn.answer("t1", "yes")  # type: ignore[union-attr]  # it waits
+        handle.pending_turn.inject_and_continue([system(change("ask", "tool_removal"))])  # type: ignore[union-attr]
+        assert handle.run().unwrap().text == "done"
+        assert "There is no tool named 'ask'" in str(handle.messages)
+
+
+def test_a_definition_with_the_name_of_a_tool_of_the_loop_is_refused() -> None:
+    """The API refuses it, and it would be unclear which of the two a call means."""
+    with pytest.raises(InvalidHistory, match="it defines a tool 'look', but the request has one of this name"):
+        waiting(system(change("look")))
+    handle, _ = waiting(system(change("ask")))
+    handle.decide({"t1": Answer("yes")})
+    handle.run()
+    with pytest.raises(InvalidHistory, match="it defines a tool 'look'"):
+        handle.follow_up([user("more"), system(change("look"))])
+
+
+def test_a_tool_that_later_gets_the_name_of_a_defined_one_is_refused() -> None:
+    """When the loop is driven with it."""
+    handle, model = waiting(system(change("ask")))
+    ask = tool(lambda: "", name="ask", description="Ask.")
+    again = ToolLoopHandle.restore(handle.snapshot(), model, tools=[look, ask], on_drift="accept")
+    again.decide({"t1": Answer("yes")})
+    with pytest.raises(InvalidHistory, match="it defines a tool 'ask'"):
+        again.run()

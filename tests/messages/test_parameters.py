@@ -19,6 +19,7 @@ from tests.messages.bodies import (
     tool_change,
     user,
 )
+from toolloop._messages.parameters import list_defined
 from toolloop.history import check
 
 REFERS = [HI, assistant(call()), user(result(content=[reference("fly")]))]
@@ -91,3 +92,26 @@ def test_a_tool_that_is_defined_on_the_way_may_be_named() -> None:
     assert asked([HI, system(defined), HELLO, *REFERS], tools=[TOOL]) == []
     of_mcp = {"type": "tool_addition", "tool": {"type": "mcp_tool_reference", "server_name": "s", "name": "fly"}}
     assert asked([HI, system(of_mcp), HELLO, *REFERS], tools=[TOOL]) == []
+
+
+def test_a_definition_on_the_way_has_a_name_of_its_own() -> None:
+    """Also beside tools whose names only a server knows. One without a name is not compared."""
+    twice = {"type": "tool_addition", "tool": {"type": "tool_definition", "definition": TOOL}}
+    empty = {"type": "tool_addition", "tool": {"type": "tool_definition", "definition": {}}}
+    for tools in ([TOOL], [TOOL, MCP]):
+        assert asked([HI, system(twice)], tools=tools) == [("messages[1].content[0]", "tool-definition")]
+        assert asked([HI, system(empty)], tools=tools) == []
+    assert asked([HI, system(twice)], tools=[MCP]) == []
+
+
+def test_the_tools_that_system_messages_define_are_listed_until_they_are_removed() -> None:
+    fly = {"type": "tool_definition", "definition": TOOL | {"name": "fly"}}
+    typed = {"type": "tool_definition", "definition": {"type": "computer_toolset_20260801"}}
+    noise: list[Any] = ["fly", {"type": "tool_reference", "name": "fly"}, {**fly, "definition": 5}]
+    blocks = [{"type": "tool_addition", "tool": tool} for tool in (fly, typed, *noise)]
+    history = [HI, system({"type": "text", "text": "w", "tool": fly}, *blocks), HELLO, "no message", {"role": "system"}]
+    assert list_defined(history) == [fly["definition"], typed["definition"]]
+    gone = {"type": "tool_removal", "tool": {"type": "tool_reference", "name": "fly"}}
+    unknown = {"type": "tool_removal", "tool": {"type": "mcp_toolset_reference", "server_name": "s"}}
+    assert list_defined([*history, system(gone, unknown)]) == [typed["definition"]]
+    assert list_defined([*history, system(gone), system(blocks[0])]) == [typed["definition"], fly["definition"]]

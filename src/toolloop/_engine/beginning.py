@@ -50,7 +50,7 @@ class Beginnings:
             case CancelRequest():
                 self._requests.cancel(effect.path)
             case Judge():
-                around, external = self._runtimes.around(state, effect.path), runtime.external(loop.setup)
+                around, external = self._runtimes.around(state, effect.path), runtime.external(loop)
                 judging = runtime.policies.judge(loop, effect, external, self._progress.journal.now(), around)
                 self._progress.ask(effect, judging, self._record_judgement)
             case RunCall():

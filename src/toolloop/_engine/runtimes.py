@@ -13,6 +13,7 @@ from toolloop._engine.policies import Around, Policies
 from toolloop._engine.sub_loops import SubLoop
 from toolloop._interface.calls import PolicyView
 from toolloop._interface.config import LoopConfig
+from toolloop._messages.parameters import list_defined
 from toolloop._requests.params import Secrets, external_names
 from toolloop._requests.request_maker import RequestMaker
 from toolloop.events import Observer
@@ -23,6 +24,9 @@ from toolloop.machine.values.setup import Setup, drop_brought, keep_annotations,
 from toolloop.prices import Prices
 from toolloop.tools import Tool, ToolRegistry
 from toolloop.tools.registry import list_definitions
+
+# A system message with one of these defines or removes tools.
+_CHANGES = ('"tool_definition"', '"tool_removal"')
 
 
 @define(eq=False)
@@ -68,9 +72,14 @@ class Runtime:
             Compactor(config.strategies(), tools, requests),
         )
 
-    def external(self, setup: Setup) -> frozenset[str]:
-        """Return the names of the tools that only the parameters define."""
-        return external_names(decode(setup.params), self.tools.names) if '"tools"' in setup.params else frozenset()
+    def external(self, loop: Loop) -> frozenset[str]:
+        """Return the names of the tools that only the parameters or system messages define."""
+        texts = [text for text in (*loop.messages, *loop.unjoined) if any(kind in text for kind in _CHANGES)]
+        defined = list_defined(map(decode, texts))
+        if not defined and '"tools"' not in loop.setup.params:
+            return frozenset()
+        stored = decode(loop.setup.params)
+        return external_names({"tools": [*(stored.get("tools") or ()), *defined]}, self.tools.names)
 
     def known_tools(self, loop: Loop) -> Collection[str] | None:
         """Return the names of all tools that a result may refer to; None if not all are known."""
@@ -78,7 +87,7 @@ class Runtime:
         named = all(isinstance(tool, dict) and isinstance(tool.get("name"), str) for tool in defined)
         if not named or any('"tool_addition"' in text for text in loop.messages):
             return None
-        return frozenset(self.tools.names) | self.external(loop.setup)
+        return frozenset(self.tools.names) | self.external(loop)
 
     def take_tools(self, setup: Setup, tools: ToolRegistry) -> None:
         """Drive the loop with other tools from now on."""

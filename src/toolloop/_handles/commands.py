@@ -392,14 +392,16 @@ class Commands:
     ) -> None:
         """Refuse an event that begins a user turn with messages that the API would refuse."""
         then = step(state, event).root
-        is_short = isinstance(state.root.phase, Finished) and not (replace_last or _has_marks(texts))
+        is_whole = replace_last or _has_marks(texts) or _names_tools(texts)
+        is_short = isinstance(state.root.phase, Finished) and not is_whole
         checked = preview_injection(state.root, texts) if is_short else list(then.messages)
         self._refuse(checked, state.root, asked)
 
     def _refuse_injected(self, loop: Loop, texts: tuple[str, ...], asked: str) -> None:
         """Refuse messages that the API would refuse where they join."""
-        self._refuse(preview_injection(loop, texts), loop, asked)
-        if _has_marks(texts):
+        if not _names_tools(texts):
+            self._refuse(preview_injection(loop, texts), loop, asked)
+        if _has_marks(texts) or _names_tools(texts):
             self._refuse(preview_request(loop, texts), loop, asked)
 
     def _refuse(self, texts: Sequence[str], loop: Loop, asked: str) -> None:
@@ -443,3 +445,8 @@ def _refuse_waiting(loop: Loop, calls: Sequence[tuple[Path, Call]]) -> IllegalCo
 def _has_marks(texts: Sequence[str]) -> bool:
     """Return whether messages have cache marks, which are counted over the whole history."""
     return any('"cache_control"' in text for text in texts)
+
+
+def _names_tools(texts: Sequence[str]) -> bool:
+    """Return whether messages add or remove tools, which earlier messages may have defined."""
+    return any('"tool_addition"' in text or '"tool_removal"' in text for text in texts)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any, Final
 
 from toolloop._messages.models import takes_thinking
-from toolloop._messages.reading import Run, kind_of, text_key, with_inner
+from toolloop._messages.reading import Run, blocks_of, kind_of, role_of, text_key, with_inner
 from toolloop._messages.rules import Problems
 
 _LEAST_BUDGET: Final = 1024
@@ -67,12 +68,14 @@ def check_references(runs: list[Run], findings: Problems, *, tools: Any) -> None
     if not isinstance(tools, list):
         return
     named = {tool.get("name") for tool in tools if isinstance(tool, dict) and isinstance(tool.get("name"), str)}
-    if len(named) < len(tools):
-        return  # the tool names of an MCP server are unknown
     changes = [spot for run in runs if run.role == "system" for spot in run.spots if spot.kind in _CHANGES]
     tools_of = [(spot, tool) for spot in changes if isinstance(tool := spot.block.get("tool"), dict)]
-    if any(kind_of(tool) == "tool_definition" for _, tool in tools_of):
-        return  # so are those of tools that a system message defines
+    defined = [(spot.path, text_key(each, "name")) for spot, tool in tools_of if (each := _defined_by(tool))]
+    for path, name in defined:
+        if name in named:
+            findings.add("tool-definition", path, f"it defines a tool {name!r}, but the request has one of this name")
+    if defined or len(named) < len(tools):
+        return  # the names of such tools, and of those of an MCP server, are not all known
     for spot, tool in tools_of:
         name = text_key(tool, "name") if kind_of(tool) == "tool_reference" else None
         if name is not None and name not in named:
@@ -82,6 +85,27 @@ def check_references(runs: list[Run], findings: Problems, *, tools: Any) -> None
             name = text_key(block, "tool_name") if kind_of(block) == "tool_reference" else None
             if name is not None and name not in named:
                 findings.add("tool-reference", path, f"it refers to an unknown tool {name!r}")
+
+
+def list_defined(messages: Iterable[Any]) -> list[dict[str, Any]]:
+    """Return the definitions of the tools that system messages add, without those that are removed again."""
+    found: dict[str, dict[str, Any]] = {}
+    for message in messages:
+        for _, block, kind in blocks_of(message) if role_of(message) == "system" else ():
+            tool = block.get("tool")
+            if not isinstance(tool, dict) or kind not in _CHANGES:
+                continue
+            if kind == "tool_removal":
+                found.pop(text_key(tool, "name") or "", None)
+            elif definition := _defined_by(tool):
+                found[text_key(definition, "name") or str(definition.get("type"))] = definition
+    return list(found.values())
+
+
+def _defined_by(tool: dict[str, Any]) -> dict[str, Any]:
+    """Return the definition that a system message adds; empty if it refers to a tool."""
+    definition = tool.get("definition") if kind_of(tool) == "tool_definition" else None
+    return definition if isinstance(definition, dict) else {}
 
 
 _CHANGES: Final = frozenset({"tool_addition", "tool_removal"})
