@@ -16,7 +16,7 @@ from tests.kit.support import yielded
 from tests.kit.tools import params, user
 from tests.measured.speed.work import counting
 from tests.promises.properties.checked_tools import PNG
-from toolloop import KeepResults, LoopConfig, MemoryStore, SqliteStore, ToolLoopHandle, sub_loop, tool
+from toolloop import KeepResults, LoopConfig, MemoryStore, SqliteStore, ToolLoopHandle, ToolRunner, sub_loop, tool
 from toolloop.compaction import MaskResults
 from toolloop.errors import BadTool
 from toolloop.responses import RawOutputs
@@ -197,6 +197,21 @@ def test_a_result_that_is_changed_by_hand_is_not_read_any_more(edits: list[str],
     for name, edit, result in zip(names, edits, found, strict=True):
         readable = edit in ("keep", "move")
         assert result == WHOLE[:9] if readable else f"no long result has the name '{name}'" in result
+
+
+def test_a_result_that_the_caller_of_a_runner_changes_is_not_read_any_more() -> None:
+    """With the messages that it sets, before the call that reads it runs."""
+    provider = ScriptedProvider([reply(calls=[LOG]), read("log-1", 20, 30), DONE])
+    config = LoopConfig(keep_results=KEEP)
+    runner = ToolRunner(provider, params=params(messages=[user("Read.")]), tools=[log], config=config)
+    for number, message in enumerate(runner):
+        if number == 1:
+            history = runner.params["messages"]
+            history[-1]["content"][0]["content"] = "[redacted]"
+            runner.set_messages_params({**runner.params, "messages": [*history, message]})
+    redacted, unknown = results_in(provider.requests[-1]["messages"])
+    assert redacted == "[redacted]"
+    assert "no long result has the name 'log-1'" in unknown
 
 
 def test_marks_and_empty_citations_do_not_keep_a_result_long() -> None:
