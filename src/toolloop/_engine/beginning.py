@@ -45,7 +45,7 @@ class Beginnings:
             return  # the tools were compared and changed, so the effect may have changed
         match effect:
             case SendRequest():
-                if not self._adopt_tools(runtime, loop):
+                if loop.turn_iterations or not self._adopt_tools(runtime, loop):
                     self._requests.begin(runtime, loop)
             case CancelRequest():
                 self._requests.cancel(effect.path)
@@ -94,7 +94,7 @@ class Beginnings:
 
         A loop inside a call has one turn, and keeps the tools with which it began.
         """
-        if loop.turn_iterations or loop.setup.path or not runtime.tools.may_change:
+        if loop.setup.path or not runtime.tools.may_change:
             return False
         if runtime.tools.server_lists and runtime.read_at != loop.iterations:
             finish = partial(self._take_lists, runtime, loop.iterations)

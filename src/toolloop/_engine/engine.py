@@ -146,7 +146,8 @@ class Engine:
             self._take_over()
             notice_ends(self.journal.state, self.progress.operations.values())
             self._let_time_pass()
-            self._end_orphans()
+            while (orphan := self.progress.next_orphan()) is not None:  # in progress in the state, but not here
+                self.progress.record(orphan)
             self._drop_stale_questions()
             while (effect := self._next_effect()) is not None:
                 self._beginnings.begin(effect)
@@ -165,7 +166,9 @@ class Engine:
             if operation.launched or is_paused or self._is_unsure(operation) or self.journal.may_be_lost:
                 return False  # it stays, and the next commit renews the lease
             is_stored = operation.recorded is None or operation.recorded.stored
-            operation.launched = is_stored and self._is_ours(operation) and self.progress.is_awaited(operation)
+            is_question = isinstance(operation.work, Question) and operation.run is None
+            is_ours = self.journal.lost is None or not is_question  # after a takeover, result filters are still called
+            operation.launched = is_stored and is_ours and self.progress.is_awaited(operation)
             operation.begun = time.monotonic()
             if not operation.launched:
                 if isinstance(question := operation.work, Question):
@@ -179,10 +182,6 @@ class Engine:
         """Return whether an error comes first, and only the next turn finds out whether its record is stored."""
         record = operation.recorded
         return self.error is not None and record is not None and record.sent and not record.stored
-
-    def _is_ours(self, operation: Operation) -> bool:
-        """Return whether to perform it: after another driver took over, only result filters are still called."""
-        return self.journal.lost is None or not isinstance(operation.work, Question) or operation.run is not None
 
     def is_alone(self, operation: Operation) -> bool:
         """Return whether this was the only operation in progress at the last poll, so a driver may just wait for it."""
@@ -370,11 +369,6 @@ class Engine:
             if self._holds is None or not self._holds(state, effect):
                 return effect
         return None
-
-    def _end_orphans(self) -> None:
-        """Record the ends of requests and calls that are in progress in the state, but not in this process."""
-        while (end := self.progress.next_orphan()) is not None:
-            self.progress.record(end)
 
     def _drop_stale_questions(self) -> None:
         """Cancel questions that the loop no longer waits for: they may be slow, and a new one may be due."""

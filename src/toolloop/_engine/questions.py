@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import Any, TypeVar
 
-from toolloop.tools.signature import is_async, not_awaitable
+from toolloop.tools.function import not_awaitable
+from toolloop.tools.signature import is_async
 
 T = TypeVar("T")
 FunctionCall = tuple[Callable[..., Any], tuple[Any, ...]]

@@ -73,13 +73,16 @@ class Runtime:
         )
 
     def external(self, loop: Loop) -> frozenset[str]:
-        """Return the names of the tools that only the parameters or system messages define."""
+        """Return the names of the tools that the caller runs: those that only the parameters or system messages define.
+
+        The messages are read only where a call has a name that is known neither here nor to the parameters.
+        """
+        given = decode(loop.setup.params).get("tools") or () if '"tools"' in loop.setup.params else ()
+        names = external_names({"tools": given}, self.tools.names) if given else frozenset[str]()
+        if all(call.name in names or self.tools.get(call.name) for call in loop.calls):
+            return names
         texts = [text for text in (*loop.messages, *loop.unjoined) if any(kind in text for kind in _CHANGES)]
-        defined = list_defined(map(decode, texts))
-        if not defined and '"tools"' not in loop.setup.params:
-            return frozenset()
-        stored = decode(loop.setup.params)
-        return external_names({"tools": [*(stored.get("tools") or ()), *defined]}, self.tools.names)
+        return names | external_names({"tools": list_defined(map(decode, texts))}, self.tools.names)
 
     def known_tools(self, loop: Loop) -> Collection[str] | None:
         """Return the names of all tools that a result may refer to; None if not all are known."""

@@ -20,8 +20,8 @@ from toolloop.machine.values.setup import Setup
 from toolloop.machine.values.texts import fill_text
 from toolloop.tools import Tool, ToolContext, ToolRegistry
 from toolloop.tools.context import Report
+from toolloop.tools.function import not_awaitable
 from toolloop.tools.responses.results import ResultMaker
-from toolloop.tools.signature import not_awaitable
 
 LOG = logging.getLogger("toolloop.tools")
 

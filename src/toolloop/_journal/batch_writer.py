@@ -150,7 +150,8 @@ class BatchWriter:
         if rev:
             known = self._tally[1] if self._tally[0] == rev else None
             self._counted, rest = known, steps
-            if not _are_counted(before, steps):
+            states = [before, *[after for _, after in steps]]
+            if not any(is_counted(states[place], event, after) for place, (event, after) in enumerate(steps)):
                 return None
             tally = self._stored_tally(rev) if known is None else known.copy()
         else:  # a new loop
@@ -178,9 +179,3 @@ def changed_metadata(known: Mapping[str, str], state: State) -> dict[str, str]:
     """Return the metadata of a loop. `known`: that of its row, now or earlier."""
     changed = {**known, **dict(state.root.metadata)}
     return {key: value for key, value in changed.items() if value is not None}
-
-
-def _are_counted(before: State, steps: Sequence[tuple[ev.Event, State]]) -> bool:
-    """Return whether one of these events changes the tally."""
-    states = [before, *[after for _, after in steps]]
-    return any(is_counted(states[place], event, after) for place, (event, after) in enumerate(steps))

@@ -173,7 +173,8 @@ class SharedJournal(Journal):
     def _add(self, item: PendingRecord) -> PendingRecord:
         before, event = self.state, item.event
         after = item.follow(before)
-        item.id = item.id or find_dropped_start(event, self._unsure.values()) or id_of(event, before, after)
+        dropped = find_dropped_start(event, self._unsure.values()) if self._unsure else ""
+        item.id = item.id or dropped or id_of(event, before, after)
         item.sent = item.id in self._unsure
         item.encode()
         buffer = self._buffer

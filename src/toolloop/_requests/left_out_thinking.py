@@ -11,9 +11,8 @@ from typing import Any
 
 from toolloop._messages.models import binds_thinking
 from toolloop._messages.reading import THINKING
-from toolloop.machine.record.loop import Finished, Judging, Loop
+from toolloop.machine.record.loop import Finished, Judging, Loop, count_messages, list_messages
 from toolloop.machine.record.replies import ends_in_reply, ends_in_server_call
-from toolloop.machine.rules.thinking import count_messages, list_messages
 from toolloop.machine.values.chain import Chain
 from toolloop.machine.values.jsontext import JSON, decode, encode
 from toolloop.machine.values.stop_reasons import ReplyAction

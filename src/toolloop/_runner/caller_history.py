@@ -10,12 +10,11 @@ from attrs import define, field, frozen
 from toolloop._interface.decisions import to_texts
 from toolloop.errors import ProtocolError
 from toolloop.machine.record import journal_events as ev
-from toolloop.machine.record.loop import Finished, Loop, Round, find_round_calls
+from toolloop.machine.record.loop import Finished, Loop, Round, find_round_calls, list_messages
 from toolloop.machine.record.replies import ends_in_reply, find_open_server_calls, read_reply
 from toolloop.machine.rules.calls import settle_open
 from toolloop.machine.rules.history_edits import list_unjoined_before_reply
 from toolloop.machine.rules.joining import make_answer
-from toolloop.machine.rules.thinking import list_messages
 from toolloop.machine.values.calls import Call
 from toolloop.machine.values.jsontext import JSON, canonical, decode, encode
 from toolloop.machine.values.splicing import splices_between

@@ -13,11 +13,10 @@ from toolloop.inbox.items import TrailEntry
 from toolloop.inbox.trail import command_of
 from toolloop.inbox.transcript import Part, parts_of
 from toolloop.machine.record import journal_events as ev
-from toolloop.machine.record.loop import Finished, Loop, Round, Stopping, round_of
+from toolloop.machine.record.loop import Finished, Loop, Round, Stopping, list_messages, round_of
 from toolloop.machine.record.state import Path, State
 from toolloop.machine.rules.calls import end_run, settle_open
 from toolloop.machine.rules.joining import join_rest
-from toolloop.machine.rules.thinking import list_messages
 from toolloop.machine.values.calls import Call, DecisionRecord, Outcome, Status
 from toolloop.machine.values.jsontext import JSON, decode
 from toolloop.stores.codec import replay

@@ -134,7 +134,8 @@ def take_judgement(loop: Loop, event: ev.Judged) -> Loop:
         if not event.only or call.id in event.only:
             loop, after = judge(loop, call, results.get(call.id))
             judged.append(after)
-    loop = halt_members(replace_calls(loop, judged))
+    loop = replace_calls(loop, judged)
+    loop = halt_members(loop) if loop.calls.members else loop
     loop = loop if is_running else proceed(loop)
     if is_running or isinstance(loop.phase, Judging):  # a member of a toolset comes next
         return loop
@@ -170,7 +171,8 @@ def end_call(loop: Loop, event: ev.Ended) -> Loop:
             raise not_possible(loop, event, f"{event.call_id!r} is not a running call")
     elif call is None or event.iteration != loop.iterations or not may_end(call, event.attempt, event.result):
         return loop
-    loop = halt_members(replace_calls(loop, [end_run(call, event.result, loop.setup)]))
+    loop = replace_calls(loop, [end_run(call, event.result, loop.setup)])
+    loop = halt_members(loop) if call.is_member else loop
     return ask_where_gone_meanwhile(loop) if event.result is None else loop
 
 

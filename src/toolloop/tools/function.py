@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import sys
 from functools import cached_property
@@ -386,3 +387,24 @@ class FunctionIntake:
     @cached_property
     def _docstring(self) -> tuple[str, dict[str, str]]:
         return read_docstring(self.signature.doc)
+
+
+def not_awaitable(value: Any, what: str) -> Any:
+    """Return the return value of a plain function if it is not an awaitable.
+
+    Args:
+        value: the return value.
+        what: the function's name for the error.
+
+    Raises:
+        TypeError: the value is an awaitable. Only functions declared async are awaited.
+
+    """
+    if not inspect.isawaitable(value):
+        return value
+    if inspect.iscoroutine(value):
+        value.close()
+    raise TypeError(
+        f"{what} returned an awaitable, but is not declared with `async def`. Declare it with `async "
+        "def` and use AsyncToolLoopHandle, or return a plain value"
+    )

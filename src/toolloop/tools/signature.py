@@ -187,24 +187,3 @@ def is_async(function: Callable[..., Any]) -> bool:
         inner = inner.func
     call = getattr(inner, "__call__", None)  # noqa: B004 - an object may have an async `__call__`
     return inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(call)
-
-
-def not_awaitable(value: Any, what: str) -> Any:
-    """Return the return value of a plain function if it is not an awaitable.
-
-    Args:
-        value: the return value.
-        what: the function's name for the error.
-
-    Raises:
-        TypeError: the value is an awaitable. Only functions declared async are awaited.
-
-    """
-    if not inspect.isawaitable(value):
-        return value
-    if inspect.iscoroutine(value):
-        value.close()
-    raise TypeError(
-        f"{what} returned an awaitable, but is not declared with `async def`. Declare it with `async "
-        "def` and use AsyncToolLoopHandle, or return a plain value"
-    )

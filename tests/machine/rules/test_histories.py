@@ -20,9 +20,8 @@ from toolloop.errors import IllegalCommand
 from toolloop.machine.machine import TRANSITIONS
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.effects import Judge
-from toolloop.machine.record.loop import Loop, Requesting
+from toolloop.machine.record.loop import Loop, Requesting, count_messages, list_messages
 from toolloop.machine.record.state import State
-from toolloop.machine.rules.thinking import count_messages, list_messages
 from toolloop.machine.tree import step
 from toolloop.machine.tree_effects import outstanding
 from toolloop.machine.values.calls import Result, Status

@@ -329,3 +329,13 @@ def is_over(loop: Loop) -> bool:
         case Finished() | TooDeep():
             return True
     return False
+
+
+def list_messages(loop: Loop) -> list[str]:
+    """Return the messages in which positions are counted: the history, the unjoined messages and the open reply."""
+    return [*loop.messages, *loop.open_messages]
+
+
+def count_messages(loop: Loop) -> int:
+    """Return the number of `list_messages`, without a copy of the history."""
+    return len(loop.messages) + len(loop.open_messages)

@@ -116,7 +116,7 @@ def read_reply(body: JSON, *, text: str | None = None, request_id: str | None = 
         request_id=_to_text(request_id),
         parts=read_parts(body.get("usage"), _to_text(body.get("model"))),
         stop_details=_to_texts(body.get("stop_details")),
-        container=_read_container(body.get("container")),
+        container=container if _is_filled(container := _to_mapping(body.get("container")).get("id")) else None,
     )
 
 
@@ -190,11 +190,6 @@ def _to_mapping(value: JSON) -> Mapping[str, JSON]:
 
 def _to_text(value: object) -> str | None:
     return value if isinstance(value, str) else None
-
-
-def _read_container(value: JSON) -> str | None:
-    name = _to_mapping(value).get("id")
-    return name if _is_filled(name) else None
 
 
 def _to_texts(value: JSON) -> Mapping[str, JSON]:

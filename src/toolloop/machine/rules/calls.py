@@ -26,14 +26,10 @@ LATEST = 253_402_300_799.0  # the latest time of a datetime, in the year 9999
 # --- what is asked ---------------------------------------------------------------------------------------------------
 
 
-def is_to_judge(call: Call) -> bool:
-    """Return whether a policy must judge the call before it may start."""
-    return not call.judged and (call.status is Status.PROPOSED or call.status is Status.CLEARED)
-
-
 def list_to_judge(calls: RoundCalls) -> list[Call]:
     """Return the calls that policies must judge now."""
-    found, held = [call for call in calls if is_to_judge(call)], find_held(calls)
+    open_ = (call for call in calls if call.status is Status.PROPOSED or call.status is Status.CLEARED)
+    found, held = [call for call in open_ if not call.judged], find_held(calls)
     return [call for call in found if call.id not in held] if held else found
 
 

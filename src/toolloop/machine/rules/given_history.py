@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from toolloop.machine.record.journal_events import HistoryTaken
-from toolloop.machine.record.loop import Judging, Loop, Ready, Round, Running, Waiting
+from toolloop.machine.record.loop import Judging, Loop, Ready, Round, Running, Waiting, list_messages
 from toolloop.machine.rules.calls import clear
 from toolloop.machine.rules.history_edits import (
     forget_changed_results,
@@ -14,7 +14,7 @@ from toolloop.machine.rules.history_edits import (
     run_again,
 )
 from toolloop.machine.rules.repetition import count_round, drop_warning
-from toolloop.machine.rules.thinking import list_messages, mark_stale
+from toolloop.machine.rules.thinking import mark_stale
 from toolloop.machine.rules.turns import proceed
 from toolloop.machine.values.calls import Call, DecisionRecord, Status
 from toolloop.machine.values.chain import Chain

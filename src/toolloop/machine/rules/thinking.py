@@ -8,7 +8,7 @@ stale thinking, because that depends on the model.
 
 from __future__ import annotations
 
-from toolloop.machine.record.loop import Loop, Requesting
+from toolloop.machine.record.loop import Loop, Requesting, list_messages
 from toolloop.machine.values.jsontext import decode
 from toolloop.machine.values.setup import Setup, follow_definitions
 
@@ -36,16 +36,6 @@ def set_up(loop: Loop, setup: Setup) -> Loop:
     is_same = has_same_prefix(loop.setup, setup, is_stale=bool(loop.stale_thinking))
     loop = loop._replace(setup=setup)
     return loop if is_same else mark_stale(loop)
-
-
-def list_messages(loop: Loop) -> list[str]:
-    """Return the messages in which positions are counted: the history, the unjoined messages and the open reply."""
-    return [*loop.messages, *loop.open_messages]
-
-
-def count_messages(loop: Loop) -> int:
-    """Return the number of `list_messages`, without a copy of the history."""
-    return len(loop.messages) + len(loop.open_messages)
 
 
 def has_same_prefix(one: Setup, other: Setup, *, is_stale: bool) -> bool:
