@@ -104,8 +104,8 @@ async def mcp_tools(client: Client, **options: Unpack[McpOptions]) -> ServerTool
     check_timeout(options.get("timeout"), "the MCP tools")
     check_effect(options.get("effect", "once"), "the MCP tools")
     found = await _list_tools(client, "use")
-    if options.get("only") is not None:
-        only = options["only"] = frozenset(options["only"] or ())
+    if (only := options.get("only")) is not None:
+        only = options["only"] = frozenset(only)
         if unknown := sorted(only.difference(each.name for each in found)):
             names = ", ".join(each.name for each in found) or "none"
             raise BadTool(f"the MCP server has no tool {unknown[0]!r}; it has: {names}", tool=unknown[0])
