@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from tests.acp.editor import Refused
 from toolloop import Approve, Ask, Deny, LoopConfig, SqliteStore, ToolLoopHandle
 from toolloop.errors import StoreError
 from toolloop.providers import Request
-from toolloop.stores import Store, StoredLoop
+from toolloop.stores import Store
 from toolloop.testing import AsyncScriptedProvider, call, fault, reply
 from toolloop.types import JSON
 
@@ -169,7 +170,7 @@ def test_a_deadline_is_judged_by_the_clock_of_the_store(desk: Desk) -> None:
 
 
 class Failing(SqliteStore):
-    """A store that fails when it is asked for a row, a few times.
+    """A store that fails when a loop is followed, a few times.
 
     Attributes:
         left: how many times.
@@ -180,22 +181,27 @@ class Failing(SqliteStore):
     left = 0
     failed_at: tuple[float, ...] = ()
 
-    def head(self, loop_id: str) -> StoredLoop:
+    def watch(self, on_change: Callable[[], object]) -> AbstractContextManager[None]:
         if self.left:
             self.left -= 1
             self.failed_at += (time.monotonic(),)
             raise StoreError("the network is down")
-        return super().head(loop_id)
+        return super().watch(on_change)
 
 
 def test_a_store_that_fails_at_a_question_is_asked_again(desk: Desk) -> None:
     """A second later, each time. What was decided elsewhere meanwhile is shown then."""
     store = desk.given["store"] = Failing(desk.folder / "loops.db")
+
+    def ask(*_: Any) -> Ask:
+        store.left = 2
+        return Ask()
+
+    desk.given["config"] = LoopConfig(on_tool_call=ask)
     editor = desk.open()
     session = editor.new()
     answer = editor.prompt(session, "send bo")
     editor.card()
-    store.left = 2
     desk.inbox.decide(session, {desk.waiting(): Approve(by="bo")})
     assert answer.result(30) == {"stopReason": "end_turn"}
     assert "bo approved send." in editor.said
