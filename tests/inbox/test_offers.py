@@ -79,7 +79,6 @@ def test_hidden_values_are_not_edited() -> None:
 @each(
     ["store", "decision", "why"],
     [
-        (waiting_for(secret=("text",)), Approve(input={"text": "other"}), "secret values"),
         (waiting_for(Ask(fresh=True)), Approve(remember=Grant()), "an approval of its own"),
         (waiting_for(Ask(need=2)), Approve(remember=Grant()), "others must approve"),
     ],

@@ -20,7 +20,7 @@ from toolloop._journal.store_access import load_state, past_calls, safely
 from toolloop.errors import AlreadyDecided, Conflict, NotAllowed, UnknownCall
 from toolloop.inbox.items import InboxCall
 from toolloop.inbox.rights.links import Link, kind_of
-from toolloop.inbox.rights.offers import why_no_edit, why_no_grant
+from toolloop.inbox.rights.offers import why_no_grant
 from toolloop.inbox.rights.rights import Action, Rights
 from toolloop.inbox.rights.seen_store import is_seen
 from toolloop.inbox.stored_tools import StoredTools
@@ -130,11 +130,7 @@ class Commander:
         """Refuse a decision that the person may not make."""
         row = safely(loop_id, partial(self.store.head, loop_id))
         rights.check(kind_of(decision), row, call)
-        if not isinstance(decision, Approve):
-            return
-        if decision.input is not None and (why := why_no_edit(call)) is not None:
-            raise NotAllowed(f"the call {'/'.join(call.path)!r} may not be edited: {why}")
-        if decision.remember is not None:
+        if isinstance(decision, Approve) and decision.remember is not None:
             if (why := why_no_grant(call, rights.person)) is not None:
                 raise NotAllowed(f"the approval of {'/'.join(call.path)!r} may not give a grant: {why}")
             rights.check("grant", row, call)

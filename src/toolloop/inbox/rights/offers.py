@@ -55,11 +55,6 @@ def list_offers(state: State, row: StoredLoop, rights: Rights | None) -> Iterato
         yield "/".join(call.path), Offer(call.digest, kinds, need.still_needed if need.is_special else "")
 
 
-def why_no_edit(call: ToolCall) -> str | None:
-    """Return why a person may not edit the input of a call; None if they may."""
-    return "its input has secret values, which are hidden: leave out `input`, or deny it" if call.has_secrets else None
-
-
 def why_no_grant(call: ToolCall, person: Person) -> str | None:
     """Return why an approval of a call by this person may not give a grant; None if it may."""
     if any(each.fresh for each in call.demands):
@@ -74,7 +69,7 @@ def _list_kinds(call: ToolCall, need: Need, row: StoredLoop, rights: Rights | No
     for kind in cast("tuple[Action, ...]", list_accepted_decisions(call)):
         if (counts or kind not in ("approve", "rerun")) and (rights is None or rights.allow(kind, row, call)):
             yield kind
-            if kind == "approve" and why_no_edit(call) is None:
+            if kind == "approve" and not call.has_secrets:  # an edit is a whole input, and these values are hidden
                 yield "edit"
             is_last = rights is None or why_no_grant(call, rights.person) is None
             if kind == "approve" and is_last and (rights is None or rights.allow("grant", row, call)):
