@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
@@ -46,6 +47,9 @@ machine with loopback for a network, so a real model adds its seconds to each of
 something has the reason in its row. openai-agents has no client of its own for the Messages API, so it is not in the
 table of CPU time."""
 
+# Seconds after which further rounds, the CPU time of further libraries, and the last tables are left out.
+_TIMES = (300.0, 400.0, 520.0)
+
 Section = tuple[str, list[compare.Plot]]
 
 
@@ -67,27 +71,41 @@ def main(*, quick: bool) -> None:
 
 
 def sections(*, quick: bool) -> Iterator[Section]:
-    """Measure everything; yield the sections of the report with their pictures."""
-    python = peers.python(make=not quick)
-    extent = {"lengths": (20, 100) if quick else (20, 100, 400), "runs": 1 if quick else 2}
+    """Measure everything; yield the sections of the report with their pictures.
+
+    On a slow machine, what comes last is left out, so that it ends in time.
+    """
+    begun, python = time.monotonic(), peers.python(make=not quick)
+    late = [partial(_is_late, begun, seconds) for seconds in _TIMES]
     with serving() as url, tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        turned = conversations.measure(url, python, seconds=0.1 if quick else 0.3, counts=not quick, **extent)  # type: ignore[arg-type]  # a tuple and a number
-        compared = compare.measure(folder, python, compare.QUICK if quick else compare.WHOLE)
-        figures = [*_noted(_own(folder, url, quick=quick)), *compared.figures(), *turned.figures()]
-        yield targets(figures), []
+        figures = [*_noted(_own(folder, url, quick=quick))]
+        compared = compare.measure(folder, python, compare.QUICK if quick else compare.WHOLE, late[0])
+        lengths, runs, seconds = ((20, 100), 1, 0.1) if quick else ((20, 100, 400), 2, 0.3)
+        turned = conversations.measure(
+            url, python, lengths=lengths, runs=runs, seconds=seconds, counts=not quick, late=late[1]
+        )
+        yield targets([*figures, *compared.figures(), *turned.figures()]), []
         yield from compared.sections()
         cpu, *counted = turned.tables()
         yield cpu, [("cpu", turned.plot())]
         yield from ((each, []) for each in counted)
-        yield _throughput(folder, 20 if quick else 100), []
-        yield _batch(folder, 10 if quick else 24), []
+        for measure, amount in ((_throughput, 20 if quick else 100), (_batch, 8 if quick else 16)):
+            if not late[2]():
+                yield measure(folder, amount), []
     yield "\n".join(["## The machine and the versions", "", *_made_on(), f"- {peers.versions(python)}"]), []
+
+
+def _is_late(begun: float, seconds: float) -> bool:
+    is_late = time.monotonic() - begun > seconds
+    if is_late:
+        sys.stderr.write("left out, because the time is over\n")
+    return is_late
 
 
 def _own(folder: Path, url: str, *, quick: bool) -> Iterator[Figure]:
     """Measure what needs no peer."""
-    yield from deciding.measure(folder, *((1000, 20, 2.0) if quick else (10_000, 40, 5.0)))
+    yield from deciding.measure(folder, *((1000, 20, 2.0) if quick else (10_000, 30, 5.0)))
     yield from deciding.measure_stops(folder, 20 if quick else 40)
     yield from waking.measure(folder, *((100, 200) if quick else (1000, 5000)))
     yield deciding.measure_parallel(5 if quick else 50)

@@ -55,7 +55,7 @@ class Extent:
     batches: int
 
 
-WHOLE = Extent(3, ((50, 10, 0.2), (500, 5, 2.0)), (10, 100, 1000), 10)
+WHOLE = Extent(2, ((50, 10, 0.2), (500, 4, 2.0)), (10, 100, 1000), 10)
 QUICK = Extent(1, ((10, 3, 0.1),), (5, 20), 2)
 
 
@@ -246,19 +246,20 @@ class Compared:
         heads = ("", *(f"MB after {turns:,} rounds" for turns in self.extent.lengths))
         note = (
             "The SQLite file of one conversation: one call a round, 200 bytes in and 1 KB out. What took more than "
-            "20 seconds to store is left out."
+            "15 seconds to store is left out."
         )
         plot = lines("The file of a conversation", "megabytes", self._curve("hold", "bytes", 1e6))
         return table("Bytes stored", heads, self._rows(columns), note), [("bytes", plot)]
 
 
-def measure(folder: Path, peers: Path | None, extent: Extent) -> Compared:
+def measure(folder: Path, peers: Path | None, extent: Extent, late: Callable[[], bool] = lambda: False) -> Compared:
     """Measure all libraries, which take turns.
 
     Args:
         folder: an empty one.
         peers: the interpreter of their environment; None leaves them out.
         extent: how much.
+        late: whether further rounds are to be left out, because the time is over.
 
     """
     answers: dict[tuple[Any, ...], dict[str, list[Answer]]] = {}
@@ -271,6 +272,8 @@ def measure(folder: Path, peers: Path | None, extent: Extent) -> Compared:
                 answers.setdefault(key, {}).setdefault(name, []).append(seat.ask(*asked))
 
         for round_ in range(extent.rounds):
+            if round_ and late():
+                break
             for crowd in extent.crowds:
                 if not round_ or crowd[-1] < 1:  # the long ones once more at most
                     turn(driving, ("many", *crowd))

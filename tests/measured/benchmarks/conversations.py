@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import median
@@ -111,7 +111,16 @@ class Turns:
         return lines("CPU per turn", "milliseconds", curves)
 
 
-def measure(url: str, peers: Path | None, *, lengths: Sequence[int], runs: int, seconds: float, counts: bool) -> Turns:
+def measure(
+    url: str,
+    peers: Path | None,
+    *,
+    lengths: Sequence[int],
+    runs: int,
+    seconds: float,
+    counts: bool,
+    late: Callable[[], bool] = lambda: False,
+) -> Turns:
     """Measure every contestant, run by run.
 
     Args:
@@ -121,27 +130,29 @@ def measure(url: str, peers: Path | None, *, lengths: Sequence[int], runs: int, 
         runs: of each contestant.
         seconds: of CPU, for which a conversation is repeated in a run.
         counts: whether instructions are counted, too.
+        late: whether peers, further runs and instructions are to be left out, because the time is over.
 
     """
     cpu: dict[str, list[dict[int, float]]] = {}
     for run in range(runs):
         for name, label in LABELS.items():
-            python = peers if name in _IN_PEERS else Path(sys.executable)
-            if python is None:
+            is_peer = name in _IN_PEERS
+            # A minute for the long conversation of one peer: once is enough, and of one of them.
+            asked = lengths[:-1] if is_peer and name != PEER and len(lengths) > 1 else lengths
+            python = peers if is_peer else Path(sys.executable)
+            if python is None or (is_peer and run) or ((is_peer or run) and late()):
                 continue
             sys.stderr.write(f"CPU per turn: {label}\n")
             try:
-                # A minute for each long conversation of a peer: once is enough.
-                asked = lengths[:-1] if run and name in _IN_PEERS and len(lengths) > 1 else lengths
                 found = cpu_per_turn(name, url, asked, python=python, seconds=seconds)
             except subprocess.SubprocessError:  # it failed, or took too long
-                if name not in _IN_PEERS:
+                if not is_peer:
                     raise
                 continue  # its row stays empty
             cpu.setdefault(name, []).append(found)
-    if not counts or shutil.which("valgrind") is None:
+    if not counts or late() or shutil.which("valgrind") is None:
         return Turns(cpu, {})
-    spans = [*((name, 20, 60) for name in _COUNTED), (_THREADED, LONG - 10, LONG + 10), (_THREADED, 10, 30)]
+    spans = [*((name, 20, 60) for name in _COUNTED), (_THREADED, LONG - 20, LONG), (_THREADED, 20, 40)]
     with ThreadPoolExecutor(2) as pool:  # other work does not change what callgrind counts
-        *counted, late, early = pool.map(lambda span: instructions_per_turn(span[0], url, *span[1:]), spans)
-    return Turns(cpu, dict(zip(_COUNTED, counted, strict=True)), late / early)
+        *counted, at_end, at_start = pool.map(lambda span: instructions_per_turn(span[0], url, *span[1:]), spans)
+    return Turns(cpu, dict(zip(_COUNTED, counted, strict=True)), at_end / at_start)

@@ -1,7 +1,7 @@
 """One contestant in a process of its own: CPU per turn, or instructions per turn.
 
 `python -m tests.measured.benchmarks.measure cpu NAME URL SECONDS TURNS ...` prints seconds of CPU per turn as JSON.
-`python -m tests.measured.benchmarks.measure count NAME URL TURNS` holds one conversation, for callgrind.
+`python -m tests.measured.benchmarks.measure count NAME URL LOW HIGH` holds one conversation, for callgrind.
 It needs the standard library only, because the peers run it in an environment of their own.
 """
 
@@ -51,7 +51,7 @@ def cpu_per_turn(
 
 
 def instructions_per_turn(name: str, url: str, low: int = _LOW, high: int = _HIGH) -> float:
-    """Return the instructions per turn that callgrind counts: the difference of a long and a short conversation.
+    """Return the instructions per turn that callgrind counts between two turns of one conversation.
 
     So connecting and the first turns do not count. Hashes are the same in each run, else the figures would differ.
 
@@ -59,17 +59,14 @@ def instructions_per_turn(name: str, url: str, low: int = _LOW, high: int = _HIG
         RuntimeError: nothing was counted.
 
     """
-
-    def count(turns: int) -> int:
-        command = [*_CALLGRIND, sys.executable, "-m", __name__, "count", name, url, str(turns)]
-        variables = {**environment(), "PYTHONHASHSEED": "0"}
-        ended = subprocess.run(command, check=False, capture_output=True, text=True, env=variables, cwd=ROOT)
-        found = re.findall(r"Collected : (\d+)", ended.stderr)
-        if ended.returncode or not found:
-            raise RuntimeError(f"callgrind counted nothing: {ended.stderr[-2000:]}")
-        return int(found[-1])
-
-    return (count(high) - count(low)) / (high - low)
+    command = [*_CALLGRIND, sys.executable, "-m", __name__, "count", name, url, str(low), str(high)]
+    variables = {**environment(), "PYTHONHASHSEED": "0"}
+    how: Any = {"capture_output": True, "text": True, "timeout": _PATIENCE, "env": variables, "cwd": ROOT}
+    ended = subprocess.run(command, check=False, **how)
+    found = re.findall(r"Collected : (\d+)", ended.stderr)
+    if ended.returncode or not found or not int(found[-1]):
+        raise RuntimeError(f"callgrind counted nothing: {ended.stderr[-2000:]}")
+    return int(found[-1]) / (high - low)
 
 
 def environment() -> dict[str, str]:
@@ -99,12 +96,7 @@ def main(what: str, name: str, url: str, *numbers: str) -> None:
             figures = {turns: _cpu(contestant.conversation(client, turns), turns, seconds) for turns in lengths}
             sys.stdout.write(json.dumps(figures))
         else:
-            turns = int(numbers[0])
-            converse = contestant.conversation(client, turns)
-            gc.collect()
-            _switch("on")
-            hold(converse, turns)
-            _switch("off")
+            _count(contestant, client, *map(int, numbers))
 
 
 def _cpu(converse: Callable[[], str], turns: int, seconds: float) -> float:
@@ -117,8 +109,19 @@ def _cpu(converse: Callable[[], str], turns: int, seconds: float) -> float:
     return median(taken) / turns
 
 
+def _count(contestant: Any, client: Any, low: int, high: int) -> None:
+    """Hold a conversation, and count from the tool of one turn to that of another."""
+    converse = contestant.conversation(client, high + 1)
+    gc.collect()
+    scenario.hear.append(lambda turn: _switch("on") if turn == low else _switch("off") if turn == high else None)
+    hold(converse, high + 1)
+
+
 def _switch(state: str) -> None:
-    subprocess.run(["callgrind_control", f"--instr={state}", str(os.getpid())], check=True, stdout=sys.stderr)
+    command = ["callgrind_control", f"--instr={state}", str(os.getpid())]
+    # With few instructions of our own, for they are counted. Its own output goes to stderr.
+    outputs = [(os.POSIX_SPAWN_DUP2, 2, 1)]
+    os.waitpid(os.posix_spawnp(command[0], command, os.environ, file_actions=outputs), 0)
 
 
 if __name__ == "__main__":

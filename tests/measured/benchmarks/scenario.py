@@ -8,9 +8,12 @@ for those who send only what is new, and name the reply that it follows (the API
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 JSON = Any
+
+_STEP = 17
 
 MODEL = "claude-opus-5-5"
 MAX_TOKENS = 2048
@@ -62,15 +65,20 @@ def head(turns: int) -> bytes:
     return encode({**rest, "tools": [ADD]})[:-1] + b',"messages":['
 
 
+hear: list[Callable[[int], object]] = []  # called with the number of each turn, by its tool
+
+
 def add(a: int, b: int) -> str:
     """What the tool answers: about 300 bytes."""
+    for each in hear:
+        each(a // _STEP)
     return f"{a} + {b} = {a + b}. {_NOTE}"
 
 
 def reply(turn: int, turns: int) -> dict[str, JSON]:
     """The model's reply in a turn, counted from 1: about 800 bytes, the last one without a call."""
     last = turn >= turns
-    call = {"type": "tool_use", "id": f"toolu_{turn:020d}", "name": "add", "input": {"a": turn * 17, "b": turn + 25}}
+    call = {"type": "tool_use", "id": f"toolu_{turn:020d}", "name": "add", "input": {"a": turn * _STEP, "b": turn + 25}}
     text = {"type": "text", "text": last_word(turns) if last else f"Entry {turn}. {_THOUGHTS}"}
     return {
         "id": f"msg_{turns:08d}{turn:012d}",

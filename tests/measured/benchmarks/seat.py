@@ -23,7 +23,7 @@ from tests.measured.benchmarks import rounds
 from tests.measured.benchmarks.commits import commits
 from tests.measured.benchmarks.talk import ManyCalls, Talk, starts
 
-_PATIENCE = 20  # seconds for one conversation
+_PATIENCE = 15  # seconds for one conversation
 
 
 def resident() -> int:
