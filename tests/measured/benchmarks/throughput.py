@@ -29,6 +29,7 @@ def drive(place: str, turns: int) -> None:
             print("ready", flush=True)  # noqa: T201 - a program
             sys.stdin.readline()
             handle.run()
+            print("done", flush=True)  # noqa: T201 - likewise
 
 
 def turns_per_second(place: str, processes: int, turns: int) -> float:
@@ -46,9 +47,10 @@ def turns_per_second(place: str, processes: int, turns: int) -> float:
                 raise RuntimeError("a process did not start")
         begun = time.perf_counter()
         for each in running:
-            each.communicate("\n")
-        if any(each.returncode for each in running):
-            raise RuntimeError("a process failed")
+            print(file=each.stdin, flush=True)
+        for each in running:
+            if each.stdout is None or each.stdout.readline() != "done\n":
+                raise RuntimeError("a process failed")
         return processes * turns / (time.perf_counter() - begun)
 
 
