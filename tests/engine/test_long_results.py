@@ -214,6 +214,15 @@ def test_a_result_that_the_caller_of_a_runner_changes_is_not_read_any_more() -> 
     assert "no long result has the name 'log-1'" in unknown
 
 
+def test_a_result_of_a_turn_that_is_taken_back_is_not_read_any_more() -> None:
+    """With `follow_up(replace_last=True)`."""
+    handle = handle_of([reply(calls=[LOG]), DONE, read("log-1", 20, 30), DONE])
+    handle.run()
+    handle.follow_up("Read it otherwise.", replace_last=True)
+    handle.run()
+    assert "no long result has the name 'log-1'" in str(results_in(handle.messages))
+
+
 def test_marks_and_empty_citations_do_not_keep_a_result_long() -> None:
     """The API's own texts may have both. The last mark stays."""
     marks = [{"type": "ephemeral"}, {"type": "ephemeral", "ttl": "1h"}]

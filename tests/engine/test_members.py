@@ -65,6 +65,20 @@ def test_a_grant_for_a_tool_never_approves_a_member_of_that_name() -> None:
         assert [each.id for each in handle.run().pending] == ["c"]
 
 
+def test_an_inbox_speaks_to_a_loop_with_a_toolset() -> None:
+    """While a member waits, and after the end."""
+    store, model = MemoryStore(), provider(member("a"))
+    with ToolLoopHandle.open(store, "l", model, params=PARAMS, tools=[Desktop()]) as handle:
+        handle.run()
+    inbox = Inbox(store)
+    inbox.say("l", "hurry")
+    inbox.decide("l", {"a": Approve(by="ana")})
+    with ToolLoopHandle.open(store, "l", model, tools=[Desktop()]) as handle:
+        handle.run()
+    inbox.say("l", "and now?")
+    assert [each["content"] for each in inbox.show("l")["messages"] if each["role"] == "user"][-1] == "and now?"
+
+
 def test_each_place_that_names_a_call_names_the_toolset() -> None:
     """Policies, filters, the inbox, the page, spans and the trail."""
     seen, traces, store = list[Any](), Traces(), MemoryStore()

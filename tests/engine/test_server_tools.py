@@ -26,6 +26,7 @@ from toolloop import (
     ToolLoopHandle,
     Worker,
     Yielded,
+    tool,
 )
 from toolloop.events import DriftAdopted
 from toolloop.testing import AsyncScriptedProvider, ScriptedProvider, call, reply
@@ -170,6 +171,25 @@ def test_a_list_that_cannot_be_adopted_is_left(is_copy: bool, caplog: pytest.Log
     assert ("two tools are named 'pay'" in caplog.text) is not is_copy
 
 
+@pytest.mark.parametrize("is_removed", [True, False], ids=["a tool that a message names", "a tool that one defines"])
+def test_a_list_that_the_history_forbids_is_left(is_removed: bool, caplog: pytest.LogCaptureFixture) -> None:
+    """The API would refuse each later request. The loop goes on with the tools that it has."""
+    named = {"type": "tool_reference", "name": "read"}
+    defined = {"type": "tool_definition", "definition": {"name": "ask", "input_schema": {"type": "object"}}}
+    change = {"type": "tool_addition", "tool": named if is_removed else defined}
+    notes, script = Notes(), ScriptedProvider([reply("one"), reply("two")])
+    with open_mcp(notes.server) as tools, open_loop(MemoryStore(), script, tools) as handle:
+        handle.run()
+        handle.follow_up([{"role": "user", "content": "go on"}, {"role": "system", "content": [change]}])
+        if is_removed:
+            notes.remove("read")
+        else:
+            notes.add("ask")
+        assert handle.run().unwrap().text == "two"
+    assert tools_sent(script) == [["read", "delete"]] * 2
+    assert "the tools of a server changed, but cannot be used" in caplog.text
+
+
 def test_a_server_that_is_gone_leaves_its_tools(caplog: pytest.LogCaptureFixture) -> None:
     """The loop goes on, and a call says that it did not run."""
     notes = Notes()
@@ -218,8 +238,8 @@ def test_hints_change_with_the_next_user_turn(is_milder: bool) -> None:
 
 
 @pytest.mark.parametrize("is_milder", [True, False])
-def test_hints_that_changed_in_a_sleep_wait_for_the_next_user_turn(is_milder: bool, tmp_path: Path) -> None:
-    """Another process with another list drives a turn on with the hints that the loop has stored."""
+def test_hints_that_became_milder_in_a_sleep_wait_for_the_next_user_turn(is_milder: bool, tmp_path: Path) -> None:
+    """Another process with another list drives a turn on with the stricter of both hints."""
     seen: list[Any] = []
     before, after = (None, READ_ONLY) if is_milder else (READ_ONLY, None)
     config = LoopConfig(on_tool_call=by_what_it_saw(seen))
@@ -236,11 +256,28 @@ def test_hints_that_changed_in_a_sleep_wait_for_the_next_user_turn(is_milder: bo
         script = ScriptedProvider([reply(calls=[again]), reply("hi"), reply(calls=[READS]), reply("so")])
         with open_loop(store_at("sqlite", tmp_path), script, [*tools], config=config, on_drift="accept") as handle:
             handle.run(lambda turn: turn.approve_all(by="ana"))
-            assert set(seen) == {not is_milder}
+            assert set(seen) == {False}
             seen.clear()
             handle.say("and now?")
             handle.run(lambda turn: turn.approve_all(by="ana"))
     assert seen == [is_milder]
+
+
+def test_a_tool_that_comes_back_in_a_turn_has_the_stricter_hints(tmp_path: Path) -> None:
+    """It was read only when it was gone; what the server says now counts, too."""
+    config = LoopConfig(on_tool_call=by_hints)
+    store, gate = store_at("sqlite", tmp_path), tool(lambda: "ok", name="gate", description="A.", needs_approval=True)
+    with open_mcp(Notes(read=READ_ONLY).server) as tools:
+        open_loop(store, ScriptedProvider([reply("one")]), tools, config=config).run()
+    script = ScriptedProvider([reply(calls=[call("gate", {}, id="c1")]), reply(calls=[READS])])
+    with open_loop(store, script, [gate], config=config) as handle:
+        handle.say("and now?")
+        handle.run()
+        handle.decide({"c1": Approve(by="ana")})
+    notes = Notes(read=None)
+    with open_mcp(notes.server) as tools, open_loop(store, script, [gate, tools], config=config) as handle:
+        assert [each.name for each in handle.run().pending] == ["read"]
+    assert notes.ran == []
 
 
 # --- grants ---

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -31,6 +32,14 @@ def test_few_tools_are_all_named() -> None:
     raw: list[Any] = [{"name": name, "input_schema": {"type": "object"}} for name in ("ask", "look2")]
     raw[1]["defer_loading"] = True
     assert told([send, look, lock], tools=raw) == "There is no tool named 'lok'. The tools are: ask, look, send."
+
+
+def test_where_all_tools_are_deferred_the_model_is_sent_to_search() -> None:
+    many = [
+        tool(lambda: "", name=f"tool_{number}", description="One of many.", defer_loading=True) for number in range(300)
+    ]
+    text = "There is no tool named 'lok'. The tools are: none that is loaded, but others can be searched for."
+    assert told(many) == text
 
 
 def test_of_many_the_nearest_ten_are_named() -> None:
@@ -106,3 +115,21 @@ def test_a_tool_that_later_gets_the_name_of_a_defined_one_is_refused() -> None:
     again.decide({"t1": Answer("yes")})
     with pytest.raises(InvalidHistory, match="it defines a tool 'ask'"):
         again.run()
+
+
+def test_a_removed_tool_is_added_again_by_a_reference() -> None:
+    """The reference means the definition of before."""
+    again = {"type": "tool_addition", "tool": {"type": "tool_reference", "name": "ask"}}
+    blocks = change("ask"), change("ask", "tool_removal"), again
+    handle, _ = waiting(system(*blocks))
+    assert [each.why for each in handle.pending] == ["external"]
+
+
+def test_a_tool_that_a_message_brings_is_left_if_another_message_defines_it() -> None:
+    """The API refuses two of one name; both are the caller's to answer."""
+    handle, _ = waiting(system(change("ask")))
+    handle.decide({"t1": Answer("yes")})
+    handle.run()
+    ask = {"name": "ask", "description": "Ask.", "input_schema": {"type": "object"}}
+    handle.say("Go on.", tools=[ask, {**ask, "name": "show"}])
+    assert [each["name"] for each in json.loads(handle.state.root.setup.params)["tools"]] == ["show"]

@@ -119,7 +119,7 @@ def test_a_loop_takes_64_tools_of_front_ends(first: Any, then: Any) -> None:
         [{"type": "web_search_20250305", "name": "web_search"}],
         [{**WHERE, "cache_control": {"type": "ephemeral"}}],
         [{**WHERE, "name": "where is"}],
-        [{**WHERE, "name": "w" * 129}],
+        [{**WHERE, "name": "w" * 65}],
         [{**WHERE, "description": 5}],
         [{**WHERE, "input_schema": {}}],
         [{**WHERE, "input_schema": {"type": "array"}}],

@@ -14,7 +14,8 @@ from toolloop._engine.runtimes import Runtime, Runtimes
 from toolloop._engine.tool_runs import ToolRuns
 from toolloop._interface.drift import list_lost_grants
 from toolloop._interface.loop_params import check_request
-from toolloop.errors import BadTool
+from toolloop._interface.message_edits import refuse_unsendable
+from toolloop.errors import BadTool, InvalidHistory
 from toolloop.machine.queries import has_running
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.effects import CancelRequest, Conclude, Effect, EndTurn, Judge, RunCall, SendRequest
@@ -113,10 +114,10 @@ class Beginnings:
             self._warn(f"the tools of a server could not be read again: {problem}")
         try:
             tools = runtime.tools.renew()
-            check_request(
-                decode(drop_brought(setup, tools.names).params), tools.definitions(), asked="the next request"
-            )
-        except (BadTool, ValueError) as error:
+            loop = self._progress.state.root._replace(setup=drop_brought(setup, tools.names))
+            check_request(decode(loop.setup.params), tools.definitions(), asked="the next request")
+            refuse_unsendable(loop, tools, asked="the next request")  # messages may define and name tools
+        except (BadTool, InvalidHistory, ValueError) as error:
             self._warn(f"the tools of a server changed, but cannot be used: {error}")
             return
         if [*tools] != [*runtime.tools]:

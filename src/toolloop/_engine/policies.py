@@ -361,6 +361,6 @@ def _name_nearest(name: str, loop: Loop, tools: ToolRegistry) -> str:
     names = sorted({each["name"] for each in defined if each.get("name") and not each.get("defer_loading")})
     names += [each for each in tools.names if "." in each]  # a toolset has one definition
     if len(names) <= _MOST_NAMES:
-        return ", ".join(names) or "none"
+        return ", ".join(names) or ("none that is loaded, but others can be searched for" if defined else "none")
     nearest = sorted(get_close_matches(name, names, _MOST_NAMES, cutoff=0.0))
     return f"{', '.join(nearest)}, and {len(names) - len(nearest)} others"

@@ -13,7 +13,7 @@ from toolloop._engine.policies import Around, Policies
 from toolloop._engine.sub_loops import SubLoop
 from toolloop._interface.calls import PolicyView
 from toolloop._interface.config import LoopConfig
-from toolloop._messages.parameters import list_defined
+from toolloop._messages.parameters import list_defined_in
 from toolloop._requests.params import Secrets, external_names
 from toolloop._requests.request_maker import RequestMaker
 from toolloop.events import Observer
@@ -24,9 +24,6 @@ from toolloop.machine.values.setup import Setup, drop_brought, keep_annotations,
 from toolloop.prices import Prices
 from toolloop.tools import Tool, ToolRegistry
 from toolloop.tools.registry import list_definitions
-
-# A system message with one of these defines or removes tools.
-_CHANGES = ('"tool_definition"', '"tool_removal"')
 
 
 @define(eq=False)
@@ -81,8 +78,8 @@ class Runtime:
         names = external_names({"tools": given}, self.tools.names) if given else frozenset[str]()
         if all(call.name in names or self.tools.get(call.name) for call in loop.calls):
             return names
-        texts = [text for text in (*loop.messages, *loop.unjoined) if any(kind in text for kind in _CHANGES)]
-        return names | external_names({"tools": list_defined(map(decode, texts))}, self.tools.names)
+        defined = list_defined_in((*loop.messages, *loop.unjoined))
+        return names | external_names({"tools": defined}, self.tools.names)
 
     def known_tools(self, loop: Loop) -> Collection[str] | None:
         """Return the names of all tools that a result may refer to; None if not all are known."""
@@ -101,8 +98,8 @@ class Runtime:
     def setup(self, setup: Setup, *, is_user_turn: bool = False) -> Setup:
         """Return the setup of a loop with the tools and callables of this process.
 
-        `is_user_turn`: whether a user turn begins. Only then the hints of a server change, because the policies and
-        persons who decide in a turn rely on them.
+        `is_user_turn`: whether a user turn begins. Only then the hints of a server become milder, because the policies
+        and persons who decide in a turn rely on them.
         """
         setup = drop_brought(setup, self.tools.names)
         facts = tuple(tool.facts() for tool in _in_order(setup, self.tools))

@@ -36,6 +36,7 @@ from toolloop._interface.message_edits import (
     stale_edit,
 )
 from toolloop._journal.batch_writer import changed_metadata
+from toolloop._messages.parameters import list_defined_in
 from toolloop._requests.output import find_format, with_format
 from toolloop._requests.params import Secrets, check_params, split
 from toolloop.errors import IllegalCommand, InvalidHistory
@@ -238,7 +239,9 @@ class Commands:
         """
         if said_id in state.root.said:
             return None
-        new = list_new_tools(state.root.setup, tools)
+        defined = {tool.get("name") for tool in list_defined_in(state.root.messages if tools else ())}
+        brought = [text for text in tools if decode(text)["name"] not in defined]  # one that a message defines is left
+        new = list_new_tools(state.root.setup, brought)
         refuse_crowd(state.root.setup, new)
         event = ev.Said(said_id, texts, by, tools=new, **self._date(by))
         if new:

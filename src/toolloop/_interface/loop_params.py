@@ -282,7 +282,7 @@ def _shorten(value: JSON) -> str:
 
 
 _LONGEST = 80
-_TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
+_TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _BROUGHT = {"name", "description", "input_schema"}
 _MOST_BROUGHT = 64  # of a loop: each request has all of them
 _LONGEST_BROUGHT = 64_000  # characters of their definitions

@@ -9,6 +9,7 @@ from typing import Any, Final
 from toolloop._messages.models import takes_thinking
 from toolloop._messages.reading import Run, blocks_of, kind_of, role_of, text_key, with_inner
 from toolloop._messages.rules import Problems
+from toolloop.machine.values.jsontext import decode
 
 _LEAST_BUDGET: Final = 1024
 _TOOL_NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
@@ -90,16 +91,25 @@ def check_references(runs: list[Run], findings: Problems, *, tools: Any) -> None
 def list_defined(messages: Iterable[Any]) -> list[dict[str, Any]]:
     """Return the definitions of the tools that system messages add, without those that are removed again."""
     found: dict[str, dict[str, Any]] = {}
+    known: dict[str, dict[str, Any]] = {}
     for message in messages:
         for _, block, kind in blocks_of(message) if role_of(message) == "system" else ():
             tool = block.get("tool")
             if not isinstance(tool, dict) or kind not in _CHANGES:
                 continue
+            definition = _defined_by(tool)
+            name = text_key(definition or tool, "name") or str(definition.get("type"))
+            known |= {name: definition} if definition else {}
             if kind == "tool_removal":
-                found.pop(text_key(tool, "name") or "", None)
-            elif definition := _defined_by(tool):
-                found[text_key(definition, "name") or str(definition.get("type"))] = definition
+                found.pop(name, None)
+            elif name in known:  # a reference may add again what was removed
+                found[name] = known[name]
     return list(found.values())
+
+
+def list_defined_in(texts: Iterable[str]) -> list[dict[str, Any]]:
+    """Return `list_defined` of messages as JSON texts, of which most are not read."""
+    return list_defined(decode(text) for text in texts if any(f'"{kind}"' in text for kind in _CHANGES))
 
 
 def _defined_by(tool: dict[str, Any]) -> dict[str, Any]:

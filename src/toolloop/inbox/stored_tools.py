@@ -42,7 +42,9 @@ class _StoredSchema:
     _facts: ToolFacts
 
     def definition(self) -> JSON:
-        schema = self._facts.input_schema
+        schema, (toolset, dot, _) = self._facts.input_schema, self._facts.name.partition(".")
+        if dot:
+            return {"type": toolset}  # a member of a toolset: the API knows it by that
         return {"name": self._facts.name, "input_schema": {"type": "object"} if schema is None else decode(schema)}
 
     def fit(self, given: Mapping[str, JSON]) -> dict[str, Any]:

@@ -95,6 +95,7 @@ from toolloop.machine.rules.thinking import set_up
 from toolloop.machine.rules.turns import ask_all_again, lose_runs, proceed, set_previews, spend
 from toolloop.machine.values.calls import Status
 from toolloop.machine.values.chain import Chain
+from toolloop.machine.values.splicing import Splice
 from toolloop.machine.values.stop_reasons import END, RUN
 from toolloop.terminations import LIMITS, StopCondition
 
@@ -258,6 +259,7 @@ def follow_up(loop: Loop, event: ev.FollowedUp) -> Loop:
     """
     loop = stop_loop(look_again(loop), None) if isinstance(loop.phase, Failed) else join_rest(loop)
     kept = Chain(loop.messages[: find_last_user_turn(loop.messages)]) if event.replace_last else loop.messages
+    loop = edits.forget_changed_results(loop, [Splice(len(kept), len(loop.messages), ())])
     return loop._replace(
         messages=kept.extend((*list_kept_texts(loop), *event.messages, *loop.queued)),
         stale_thinking=min(loop.stale_thinking, len(kept)),

@@ -146,7 +146,7 @@ def _split(given: AnyTools) -> Sequence[Tool[..., Any] | ServerTools]:
 
 def _by_name(parts: Iterable[Tool[..., Any] | ServerTools]) -> dict[str, Tool[..., Any]]:
     named: dict[str, Tool[..., Any]] = {}
-    for each in (tool for part in parts for tool in (part if isinstance(part, ServerTools) else [part])):
+    for each in (tool for part in parts for tool in (tuple(part) if isinstance(part, ServerTools) else [part])):
         if each.name in named:
             raise BadTool(
                 f"two tools are named {each.name!r}, but names must be unique. Rename one with "

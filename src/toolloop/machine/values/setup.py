@@ -311,10 +311,21 @@ def keep_gone(
 
 
 def keep_annotations(old: Setup, tools: tuple[ToolFacts, ...]) -> tuple[ToolFacts, ...]:
-    """Return the facts about new tools, with the hints that their server gave when the loop recorded them."""
+    """Return the facts about new tools, with the stricter of each hint: that of the loop, or of the server now."""
     before = {facts.name: facts.annotations for facts in (*old.gone_tools, *old.tools)}
-    kept = ((facts, before.get(facts.name)) for facts in tools)
-    return tuple([facts if None in (was, facts.annotations) else evolve(facts, annotations=was) for facts, was in kept])
+    kept = ((facts, before.get(facts.name, facts.annotations)) for facts in tools)
+    return tuple([evolve(facts, annotations=_take_stricter(was, facts.annotations)) for facts, was in kept])
+
+
+def _take_stricter(was: ToolAnnotations | None, now: ToolAnnotations | None) -> ToolAnnotations | None:
+    if was is None or now is None:
+        return None  # nobody says that the tool is harmless
+    return ToolAnnotations(
+        was.read_only_hint and now.read_only_hint,
+        was.destructive_hint or now.destructive_hint,
+        was.idempotent_hint and now.idempotent_hint,
+        was.open_world_hint or now.open_world_hint,
+    )
 
 
 def _keep_inside(old: ToolFacts, new: ToolFacts) -> ToolFacts:
