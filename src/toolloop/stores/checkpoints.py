@@ -86,16 +86,21 @@ def read_checkpoint(loop_id: str, body: bytes) -> Checkpoint:
     if _digest(body) != digest:
         raise UnreadableSnapshot("its digest does not match its content")
     first, *texts = body.split(b"\0")
-    head = decode(first)
-    if [head.get(name) for name in ("format", "meaning", "loop_id")] != [FORMAT, MEANING, loop_id]:
-        raise UnreadableSnapshot("it belongs to another loop, or to another version of toolloop")
     try:
-        return _read(head, iter(texts))
+        head = decode(first)
+        is_ours = [head[name] for name in ("format", "meaning", "loop_id")] == [FORMAT, MEANING, loop_id]
+        found = _read(head, texts) if is_ours else None
     except (LookupError, TypeError, ValueError) as error:
         raise UnreadableSnapshot(f"it cannot be read: {type(error).__name__}: {error}") from error
+    if found is None:
+        raise UnreadableSnapshot("it belongs to another loop, or to another version of toolloop")
+    return found
 
 
-def _read(head: dict[str, JSON], texts: Iterator[bytes]) -> Checkpoint:
+def _read(head: dict[str, JSON], all_texts: Sequence[bytes]) -> Checkpoint:
+    if len(all_texts) != sum(map(sum, head["texts"])):
+        raise ValueError("it has other texts than it says")
+    texts = iter(all_texts)
     bare, loops = read({"loops": head["loops"]}, State, "it"), dict[Path, Loop]()
     for (path, loop), counts in zip(bare.loops.items(), head["texts"], strict=True):
         messages, results, usage, started, said, ids = counts
