@@ -321,6 +321,8 @@ def read_progress(store: Store, row: StoredLoop) -> tuple[bool, Progress]:
     """
     if not is_driven(store, row):
         return False, Progress()
+    if row.status in ("ended", "failed"):  # what its driver last kept may be there until it gives the lease back
+        return True, Progress()
     return True, Progress.of(safely(row.loop_id, partial(kept_progress, store, row.loop_id)))
 
 
