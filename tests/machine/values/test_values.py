@@ -70,16 +70,22 @@ def test_the_secrets_of_a_tool_stay_known_when_it_is_gone() -> None:
     assert [setup.secrets_of(name) for name in ("mail", "pay", "look", "walk")] == [("password",), ("pin",), (), ()]
 
 
-def test_tools_keep_the_hints_that_a_loop_has_recorded() -> None:
-    """Also those of a tool that is back. A tool that had none, or has none now, is as it is."""
+def test_of_each_hint_the_stricter_counts() -> None:
+    """Also for a tool that is back. A new tool has its own hints; one that had none, or has none now, has none."""
     quiet, loud = ToolAnnotations(read_only_hint=True), ToolAnnotations()
     plain = ToolFacts("new", "once", "never", "d")
     old = Setup(
         "l",
         "{}",
-        tools=(evolve(plain, name="read", annotations=quiet), evolve(plain, name="own", annotations=loud)),
+        tools=(
+            evolve(plain, name="read", annotations=quiet),
+            evolve(plain, name="kept", annotations=quiet),
+            evolve(plain, name="own", annotations=loud),
+            evolve(plain, name="old"),
+        ),
         gone_tools=(evolve(plain, name="back", annotations=quiet),),
     )
-    now = tuple(evolve(plain, name=name, annotations=loud) for name in ("read", "back", "new"))
+    now = [evolve(plain, name=name, annotations=loud) for name in ("read", "back", "new")]
+    now += [evolve(plain, name=name, annotations=quiet) for name in ("kept", "old")]
     kept = keep_annotations(old, (*now, evolve(plain, name="own")))
-    assert [facts.annotations for facts in kept] == [quiet, quiet, loud, None]
+    assert [facts.annotations for facts in kept] == [loud, loud, loud, quiet, None, None]
