@@ -114,13 +114,14 @@ class Beginnings:
             self._warn(f"the tools of a server could not be read again: {problem}")
         try:
             tools = runtime.tools.renew()
+            if [*tools] == [*runtime.tools]:
+                return
             loop = self._progress.state.root._replace(setup=drop_brought(setup, tools.names))
             check_request(decode(loop.setup.params), tools.definitions(), asked="the next request")
             refuse_unsendable(loop, tools, asked="the next request")  # messages may define and name tools
         except (BadTool, InvalidHistory, ValueError) as error:
             self._warn(f"the tools of a server changed, but cannot be used: {error}")
-            return
-        if [*tools] != [*runtime.tools]:
+        else:
             runtime.take_tools(setup, tools)
 
     def _warn(self, problem: str) -> None:
