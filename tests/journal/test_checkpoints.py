@@ -232,6 +232,10 @@ def test_each_missing_field_is_noticed() -> None:
         changed = b"\0".join([encode(left).encode(), *texts])
         with pytest.raises(UnreadableSnapshot):
             read_checkpoint(ID, blake2b(changed, digest_size=16).digest() + changed)
+    for wrong in ({"rev": [7, None]}, {"rev": ["7", "ab"]}, {"rev": [7]}, {"first_id": None}):  # it fits any journal
+        changed = b"\0".join([encode({**fields, **wrong}).encode(), *texts])
+        with pytest.raises(UnreadableSnapshot):
+            read_checkpoint(ID, blake2b(changed, digest_size=16).digest() + changed)
     for changed in (b"", b"[]", b"7", b"no JSON", b"\0".join([head, *texts[1:]]), b"\0".join([head, *texts, b"{}"])):
         with pytest.raises(UnreadableSnapshot):
             read_checkpoint(ID, blake2b(changed, digest_size=16).digest() + changed)

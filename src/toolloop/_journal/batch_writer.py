@@ -10,11 +10,11 @@ from attrs import Factory, evolve, field, frozen
 
 from toolloop._interface.heads import PendingRows, head_of
 from toolloop._journal.records import PendingRecord
-from toolloop._journal.store_access import KNOWN, Known, Place, keep_checkpoint, safely
+from toolloop._journal.store_access import KNOWN, Known, Place, Weight, keep_checkpoint, safely
 from toolloop._journal.tally import Tally, is_counted, tally_of_journal
 from toolloop.machine.queries import status_of, waiting
 from toolloop.machine.record import journal_events as ev
-from toolloop.machine.record.loop import Failed, Finished, Waiting
+from toolloop.machine.record.loop import Failed, Finished, Waiting, round_of
 from toolloop.machine.record.state import State
 from toolloop.stores.optional import keeps_checkpoints, keeps_tallies
 from toolloop.stores.protocol import Entry, Head, Lease
@@ -84,6 +84,8 @@ class BatchWriter:
         self._weight = place.weight
         self._keeps = keeps_checkpoints(place.store)
         self._has_ended_turn = False  # since a state was left
+        # The last stored state without an open round: then a reader of a checkpoint has all about each open call.
+        self._closed: tuple[State, int, Weight] | None = None
 
     def write(self, batch: Batch, now: float) -> int:
         """Store a batch, and return the revision after it. `now`: seconds since the epoch.
@@ -109,6 +111,8 @@ class BatchWriter:
             self._tally = rev, self._counted
             self._weight = self._weight.plus(entries)
             self._has_ended_turn |= any(isinstance(after.root.phase, _AT_REST) for _, after in batch.steps)
+            if round_of(batch.after.root) is None:
+                self._closed = batch.after, rev, self._weight
         return rev
 
     def count(self, entries: Iterable[Entry]) -> None:
@@ -119,10 +123,20 @@ class BatchWriter:
         """At the end of a turn, leave the stored state to those who open the loop next. A driver keeps checkpoints."""
         if self._has_ended_turn and first_id is not None:
             self._has_ended_turn = False
+            if self._keeps and lease is not None:
+                self._keep_checkpoint(state, rev, first_id, lease)
+            KNOWN.value.keep(self._store, Known(state, rev, first_id, self._weight))
+
+    def _keep_checkpoint(self, state: State, rev: int, first_id: str, lease: Lease) -> None:
+        """Keep a checkpoint, if it is due: of a state without an open round, unless there was none for long."""
+        if self._closed is not None and self._closed[-1].is_due:
+            known = Known(*self._closed[:2], first_id, self._closed[-1])
+        elif self._weight.is_overdue:
             known = Known(state, rev, first_id, self._weight)
-            if self._keeps and lease is not None and self._weight.is_due:
-                self._weight = keep_checkpoint(self._store, lease, known)
-            KNOWN.value.keep(self._store, evolve(known, weight=self._weight))
+        else:
+            return
+        weight, self._closed = keep_checkpoint(self._store, lease, known), None
+        self._weight = evolve(weight, behind=weight.behind + self._weight.behind - known.weight.behind)
 
     def _make_head(self, batch: Batch, now: float) -> Head:
         """Return the head after a batch. `attempts` is 0 after an answered request."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 from weakref import finalize
 
-from attrs import evolve, field, frozen
+from attrs import field, frozen
 
 from toolloop._forks import ProcessState
 from toolloop._journal.event_bus import LOG
@@ -18,12 +18,13 @@ from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.state import State
 from toolloop.stores.arguments import check_text
 from toolloop.stores.optional import keeps_checkpoints, kept_checkpoint, whole_store
-from toolloop.stores.protocol import Entry, Lease, Store, StoredJournal
+from toolloop.stores.protocol import Entry, Lease, Store, StoredJournal, StoredLoop
 from toolloop.stores.revisions import Revision
 
 T = TypeVar("T")
 
 _MANY = 256  # states that are remembered
+_ATTEMPTS = 20  # to read a row and a journal between two changes of a loop
 _LARGE = 64_000_000  # of their weight
 _LEAST = 100_000  # bytes of events; fewer are read in milliseconds
 _TIMES = 8  # how many bytes of a checkpoint are read in the time of one byte of events, at least
@@ -49,7 +50,15 @@ class Weight:
     @property
     def is_due(self) -> bool:
         """Whether a checkpoint is due, because reading the events takes longer than reading a checkpoint of all."""
-        return self.behind > max(_LEAST, self.checkpoint / _TIMES)
+        return self._exceeds(1)
+
+    @property
+    def is_overdue(self) -> bool:
+        """Whether a checkpoint is due although a round is open, such as one with a long nested loop."""
+        return self._exceeds(2)
+
+    def _exceeds(self, times: int) -> bool:
+        return self.behind > times * max(_LEAST, self.checkpoint / _TIMES)
 
 
 @frozen
@@ -119,7 +128,29 @@ def safely(loop_id: str | None, ask: Callable[[], T]) -> T:
         raise StoreError(f"the store failed{of}: {type(error).__name__}: {error}") from error
 
 
-class KnownStates:
+class ReadState(Protocol):
+    """What was read of a stored loop: `Known`, or a value with more."""
+
+    @property
+    def state(self) -> State:
+        """See `Known`."""
+        ...
+
+    @property
+    def rev(self) -> int:
+        """See `Known`."""
+        ...
+
+    @property
+    def weight(self) -> Weight:
+        """See `Known`."""
+        ...
+
+
+K = TypeVar("K", bound=ReadState)
+
+
+class KnownStates(Generic[K]):
     """The newest states of stored loops that this process knows, of a bounded number and size.
 
     A state is only read together with the events after its revision, so that the store says whether its journal still
@@ -128,14 +159,14 @@ class KnownStates:
 
     def __init__(self) -> None:
         """Know no state yet."""
-        self._known: dict[tuple[int, str], Known] = {}  # by the store, and the loop; the newest last
+        self._known: dict[tuple[int, str], K] = {}  # by the store, and the loop; the newest last
         self._stores: set[int] = set()
 
-    def find(self, store: Store, loop_id: str) -> Known | None:
+    def find(self, store: Store, loop_id: str) -> K | None:
         """Return the newest known state of a loop."""
         return self._known.get((id(whole_store(store)), loop_id))
 
-    def keep(self, store: Store, known: Known) -> None:
+    def keep(self, store: Store, known: K) -> None:
         """Keep a state. The oldest ones make room. A revision that is only a number does not identify a journal."""
         whole = getattr(store, "whole_store", store)
         if getattr(known.rev, "digest", None) is None or (id(whole) not in self._stores and not self._follow(whole)):
@@ -165,16 +196,15 @@ class KnownStates:
                 self._known.pop(key, None)
 
 
-KNOWN = ProcessState(KnownStates)
+KNOWN: ProcessState[KnownStates[Known]] = ProcessState(KnownStates)
 
 
-def load_state(store: Store, loop_id: str, rev: int | None = None) -> Known:
+def load_state(store: Store, loop_id: str) -> Known:
     """Return the state of a stored loop. Only the events after a known state are read, if its journal still has it.
 
     Args:
         store: the store.
         loop_id: the id of the loop.
-        rev: the number of events to apply; None means all.
 
     Raises:
         LoopNotFound: it does not exist.
@@ -182,20 +212,65 @@ def load_state(store: Store, loop_id: str, rev: int | None = None) -> Known:
         StoreError: the store failed.
 
     """
-    known = KNOWN.value.find(store, loop_id)
-    if known is not None and (rev is None or known.rev <= rev):
+
+    def read_whole() -> Known:
+        state, journal = load_journal(store, loop_id)
+        return Known(state, journal.rev, journal.entries[0].id, Weight().plus(journal.entries))
+
+    follow = partial(_read_on, store, loop_id)
+    found = read_newest(store, loop_id, KNOWN.value.find(store, loop_id), follow, follow, read_whole)
+    KNOWN.value.keep(store, found)
+    return found
+
+
+def read_newest(  # noqa: PLR0913, PLR0917 - the ways to read a loop, the cheapest first
+    store: Store,
+    loop_id: str,
+    known: K | None,
+    follow: Callable[[K], K],
+    begin: Callable[[Known], K | None],
+    read_whole: Callable[[], K],
+) -> K:
+    """Read a loop from what is known of it, else from its checkpoint, else from its first event.
+
+    Args:
+        store: the store.
+        loop_id: the id of the loop.
+        known: what this process knows of it, if anything.
+        follow: reads on from there.
+        begin: reads on from its checkpoint; None: that cannot be used.
+        read_whole: reads it from its first event.
+
+    """
+    if known is not None:
         with suppress(LoopNotFound, StaleRevision, UnreadableSnapshot):  # it is of another loop, or of another branch
-            return _read_on(store, loop_id, rev, known)
+            return follow(known)
     try:
-        known = read_kept(store, loop_id)
-        if known is not None and (rev is None or known.rev <= rev):
-            return _read_on(store, loop_id, rev, known)
+        kept = read_kept(store, loop_id)
+        if kept is not None and (found := begin(kept)) is not None:
+            return found
     except LoopNotFound:  # or another loop has its id
         pass
     except StoreError as error:
         LOG.warning("could not use a checkpoint, so the whole journal is read: %s", error, extra={"loop_id": loop_id})
-    state, journal = load_journal(store, loop_id, rev)
-    return _keep(store, rev, Known(state, journal.rev, journal.entries[0].id, Weight().plus(journal.entries)))
+    return read_whole()
+
+
+def read_with_row(store: Store, loop_id: str, read: Callable[[], K]) -> tuple[StoredLoop, K]:
+    """Return the row of a loop, and what `read` reads of it: both at the same revision.
+
+    A driver may store events between the two reads, and the store may be restored from a backup there.
+
+    Raises:
+        LoopNotFound: the loop does not exist.
+        StoreError: the store failed, or the loop changed during each attempt.
+
+    """
+    for _ in range(_ATTEMPTS):
+        row, found = safely(loop_id, partial(store.head, loop_id)), read()
+        if found.rev == row.rev:
+            return row, found
+    raise StoreError(f"the loop {loop_id!r} changed during each of {_ATTEMPTS} attempts to read it. Try again")
 
 
 def read_kept(store: Store, loop_id: str) -> Known | None:
@@ -234,25 +309,18 @@ def keep_checkpoint(store: Store, lease: Lease, known: Known) -> Weight:
     return Weight(len(body))
 
 
-def _read_on(store: Store, loop_id: str, rev: int | None, known: Known) -> Known:
+def _read_on(store: Store, loop_id: str, known: Known) -> Known:
     """Return the state after the events that follow a known one."""
     from toolloop.stores.codec import replay  # noqa: PLC0415 - cattrs is loaded when it is first needed
 
     journal = safely(loop_id, partial(store.load, loop_id, after=known.rev, first_id=known.first_id))
-    state, read = known.state, journal.entries if rev is None else journal.entries[: rev - known.rev]
-    for _, after in replay(read, state, known.rev):
+    state = known.state
+    for _, after in replay(journal.entries, state, known.rev):
         state = after
-    return _keep(store, rev, Known(state, journal.rev, known.first_id, known.weight.plus(read)))
+    return Known(state, journal.rev, known.first_id, known.weight.plus(journal.entries))
 
 
-def _keep(store: Store, rev: int | None, found: Known) -> Known:
-    if rev is not None and found.rev > rev:
-        return evolve(found, rev=rev)  # without a digest, so no reader continues from it
-    KNOWN.value.keep(store, found)
-    return found
-
-
-def load_journal(store: Store, loop_id: str, rev: int | None = None) -> tuple[State, StoredJournal]:
+def load_journal(store: Store, loop_id: str) -> tuple[State, StoredJournal]:
     """Return the state of a stored loop, and its journal, which is read from its first event.
 
     It has the arguments and the errors of `load_state`.
@@ -260,13 +328,18 @@ def load_journal(store: Store, loop_id: str, rev: int | None = None) -> tuple[St
     from toolloop.stores.codec import read_journal  # noqa: PLC0415 - likewise
 
     journal = safely(loop_id, partial(store.load, loop_id))
-    state = read_journal(journal.entries[:rev])
+    state = read_journal(journal.entries)
+    check_owner(state, loop_id)
+    return state, journal
+
+
+def check_owner(state: State, loop_id: str) -> None:
+    """Raise `UnreadableSnapshot` if a journal belongs to another loop than the one that it is stored as."""
     if (found := state.root.setup.loop_id) != loop_id:
         raise UnreadableSnapshot(
             f"the journal stored as {loop_id!r} belongs to the loop {found!r}: it was copied. Open that "
             "loop, or use fork() to continue with an independent copy"
         )
-    return state, journal
 
 
 def load_after(

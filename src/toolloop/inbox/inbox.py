@@ -19,7 +19,7 @@ from toolloop._interface.shown import Shown
 from toolloop._interface.standing import Standing
 from toolloop._journal.records import said_id
 from toolloop._journal.statistics import Statistics, add_up
-from toolloop._journal.store_access import load_state, safely
+from toolloop._journal.store_access import load_state, read_with_row, safely
 from toolloop._journal.tally import tallied
 from toolloop._public import set_module
 from toolloop.errors import CallerError
@@ -190,8 +190,8 @@ class Inbox:
             LoopNotFound: the loop does not exist.
 
         """
-        row = safely(loop_id, partial(self._store.head, loop_id))
-        return dict(list_offers(load_state(self._store, loop_id).state, row, self._commander.rights))
+        row, known = read_with_row(self._store, loop_id, partial(load_state, self._store, loop_id))
+        return dict(list_offers(known.state, row, self._commander.rights))
 
     def wait(self, loop_id: str, until: Until = AT_REST, timeout: float | None = None) -> StoredLoop:
         """Wait until a loop has a status, and return its row.

@@ -8,7 +8,7 @@ from functools import partial
 
 from toolloop._interface.loop_view import view_of
 from toolloop._journal.lease import read_progress
-from toolloop._journal.store_access import load_state, safely
+from toolloop._journal.store_access import load_state, read_with_row
 from toolloop.inbox.hiding import shown_inputs
 from toolloop.inbox.items import ResultView, ShownLoop, left_view
 from toolloop.inbox.stored_tools import schemas_of
@@ -22,8 +22,8 @@ from toolloop.stores.protocol import Store
 
 def shown_loop(store: Store, loop_id: str) -> ShownLoop:
     """Return a loop as `Inbox.show` does."""
-    row = safely(loop_id, partial(store.head, loop_id))
-    state = load_state(store, loop_id, row.rev).state  # a driver may have continued since the head was read
+    row, known = read_with_row(store, loop_id, partial(load_state, store, loop_id))
+    state = known.state
     view = view_of(state, key=store.secret, doing=read_progress(store, row), messages=True)
     return {
         **view,

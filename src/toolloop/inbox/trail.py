@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
-from itertools import pairwise
 from typing import Any
 
 from attrs import evolve
@@ -31,11 +30,15 @@ def read_trail(entries: Iterable[Entry], key: SecretKey = no_key) -> tuple[Trail
 
     `key`: see `hide_secrets`.
     """
+    first, *steps = replay(entries)
+    return (*_forked(*first), *trail_of(first[1], steps, key))
+
+
+def trail_of(before: State, steps: Iterable[tuple[ev.Event, State]], key: SecretKey = no_key) -> list[TrailEntry]:
+    """Return what `read_trail` says of some events. `before`: the state before them; `steps`: each with that after."""
     trail: list[TrailEntry] = []
     decided: dict[Path, int] = {}  # where the last decision on each call is
-    steps = list(replay(entries))
-    trail += _forked(*steps[0])
-    for (_, before), (event, state) in pairwise(steps):
+    for event, state in steps:
         changes = list(call_changes(before, event, state))
         trail += [
             _expired(before, path, was, key)
@@ -49,7 +52,8 @@ def read_trail(entries: Iterable[Entry], key: SecretKey = no_key) -> tuple[Trail
         for path, was, call in changes:
             if path in decided and (outcome := _new_outcome(was, call)) not in (None, Outcome.EXPIRED):
                 trail[decided[path]] = evolve(trail[decided[path]], outcome=str(outcome))
-    return tuple(trail)
+        before = state
+    return trail
 
 
 def _new_outcome(was: Call | None, call: Call | None) -> Outcome | None:

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from attrs import evolve, frozen
 
+from toolloop.compaction.segments import SUMMARY_START
 from toolloop.machine.values.calls import text_of_content
-from toolloop.machine.values.jsontext import JSON
+from toolloop.machine.values.jsontext import JSON, decode
+
+_LOOK_BACK = 1000  # messages, so that the cost does not grow with the conversation
+# Messages that this library writes begin like this; the others are decoded to be sure.
+_OF_OTHERS = {
+    "user": ('{"role":"assistant"', '{"role":"user","content":[{"type":"tool_result"'),
+    "assistant": ('{"role":"user"',),
+}
 
 
 @frozen
@@ -45,6 +53,20 @@ def parts_of(messages: Iterable[Mapping[str, Any]]) -> Iterator[Part]:
         role, content = message["role"], message["content"]
         for block in [{"type": "text", "text": content}] if isinstance(content, str) else content:
             yield evolve(_part(role, block, names), message=message.get("id", ""))
+
+
+def find_last_text(messages: Sequence[str], role: str) -> str:
+    """Return the last text of a role in a conversation, without summaries, and without what was sent with results.
+
+    `messages`: as JSON texts.
+    """
+    for text in reversed(messages[-_LOOK_BACK:]):
+        if not text.startswith(_OF_OTHERS[role]) and (message := decode(text))["role"] == role:
+            parts = [*parts_of([message])]
+            texts = [part.text for part in parts if part.kind == "text" and not part.text.startswith(SUMMARY_START)]
+            if texts and all(part.kind != "result" for part in parts):
+                return texts[-1]
+    return ""
 
 
 def _part(role: str, block: Mapping[str, Any], names: dict[str, str]) -> Part:

@@ -112,7 +112,10 @@ def _read(head: dict[str, JSON], all_texts: Sequence[bytes]) -> Checkpoint:
             said=Chain(_read_list(islice(texts, said), str)),
             ids=Chain(_read_list(islice(texts, ids), str)),
         )
-    return Checkpoint(State(loops), Revision(*head["rev"]), head["first_id"])
+    number, digest = head["rev"]
+    if type(number) is not int or not isinstance(digest, str) or not isinstance(head["first_id"], str):
+        raise ValueError("its revision is not bound to a journal")
+    return Checkpoint(State(loops), Revision(number, digest), head["first_id"])
 
 
 def _digest(body: bytes) -> bytes:

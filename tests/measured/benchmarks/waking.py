@@ -13,8 +13,10 @@ from types import FrameType
 from typing import Any
 
 from tests.measured.benchmarks.report import Figure
-from tests.measured.benchmarks.stored import LOOP, begin, drive, seconds_to_open
-from toolloop import Inbox, SqliteStore
+from tests.measured.benchmarks.stored import LOOP, Model, ask_first, begin, drive, seconds_to_open
+from toolloop import Inbox, Person, SqliteStore, ToolLoopHandle
+from toolloop.inbox.shown.cards import card_of
+from toolloop.inbox.shown.keys import key_of
 from toolloop.stores import Lease, Revision, read_journal
 from toolloop.stores.checkpoints import Checkpoint, read_checkpoint, write_checkpoint
 
@@ -67,6 +69,24 @@ def warm_seconds(path: Path, rounds: int) -> tuple[float, float]:
         seconds_to_open(store, rounds)
         opened = median(seconds_to_open(store, rounds) for _ in range(_RUNS))
         return opened, median(_seconds(lambda: Inbox(store).show(LOOP)) for _ in range(_RUNS + 1))
+
+
+def let_wait(path: Path, rounds: int) -> str:
+    """Let the loop make one more call, which waits for a decision; return its key on the page."""
+    opened: dict[str, Any] = {"tools": [ask_first], "on_drift": "accept"}
+    with SqliteStore(path) as store, ToolLoopHandle.open(store, LOOP, Model(rounds), **opened) as handle:
+        handle.extend(max_iterations=rounds + 2)
+        while not handle.pending:
+            handle.run()
+        return key_of(LOOP, handle.pending[0].path)
+
+
+def page_seconds(path: Path, key: str) -> tuple[float, float]:
+    """Return the seconds of CPU until the page has a call in a process that knows nothing of it, and again."""
+    with SqliteStore(path) as store:
+        store.head(LOOP)
+        first, *again = (_seconds(lambda: card_of(store, key, Person("ana"), time.time())) for _ in range(_RUNS))
+        return first, median(again)
 
 
 def _seconds(act: Callable[[], object]) -> float:
@@ -129,6 +149,11 @@ def measure(folder: Path, long: int, longer: int) -> list[Figure]:
             opened, shown = (each * 1e3 for each in warm_seconds(path, rounds))
             figures.append(Figure(f"opening it again in the same process ({rounds:,} rounds), CPU", opened, 1, "ms"))
             figures.append(Figure(f"`Inbox.show` of it, again ({rounds:,} rounds), CPU", shown, 10, "ms"))
+            key = let_wait(path, rounds)
+            seconds = [page_seconds(path, key) for _ in range(_RUNS)]
+            first, again = (1e3 * median(each) for each in zip(*seconds, strict=True))
+            what = f"a waiting call of it as the page reads it ({rounds:,} rounds)"
+            figures += [Figure(f"{what}, cold, CPU", first, 60, "ms"), Figure(f"{what}, again, CPU", again, 10, "ms")]
     worst = folder / "woken-worst.db"
     rounds = at_the_worst_moment(path, kept, worst)
     cold = median(cold_seconds(worst, rounds) for _ in range(_RUNS)) * 1e3

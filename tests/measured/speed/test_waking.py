@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from tests.kit.world import ID, World, each_store, store_at
 from tests.measured.speed.work import Work, counting
 from toolloop import Deny, Inbox, SqliteStore
@@ -88,14 +86,3 @@ def test_a_list_of_500_waiting_calls_is_one_query_and_folds_nothing(tmp_path: Pa
         assert (work.events, work.folded) == (0, 0)
         assert sum(each.startswith("SELECT") for each in said) == 1
         assert not any("events" in each for each in said)
-
-
-@pytest.mark.parametrize("rev", [None, 5])
-def test_a_state_at_an_earlier_revision_is_read_from_the_beginning(rev: int | None, tmp_path: Path) -> None:
-    """And nothing is remembered of it."""
-    from toolloop._journal.store_access import load_state  # noqa: PLC0415 - the one caller knows its revision
-
-    world = driven(store_at("sqlite", tmp_path))
-    with counting() as work:
-        known = load_state(world.store, ID, rev)
-    assert (work.events, known.rev) == ((0, world.store.head(ID).rev) if rev is None else (5, 5))

@@ -44,7 +44,8 @@ from toolloop.errors import LoopNotFound
 from toolloop.inbox.items import InboxCall, TrailEntry
 from toolloop.inbox.listing import CallFilter, InboxPage
 from toolloop.inbox.shown.keys import from_key
-from toolloop.inbox.trail import read_trail
+from toolloop.inbox.shown.recent import read_recent
+from toolloop.inbox.trail import trail_of
 from toolloop.stores.optional import NO_LIMIT, watching, whole_store
 from toolloop.stores.pending import PendingCall
 from toolloop.stores.protocol import Store, StoredLoop
@@ -289,10 +290,11 @@ def _waiting(call: PendingCall, item: InboxCall | None, now: float) -> State:
 
 def _settled_in(store: Store, loop_id: str, paths: list[tuple[str, ...]]) -> dict[CallId, State]:
     try:
-        trail = read_trail(safely(loop_id, partial(store.load, loop_id)).entries)
+        recent = read_recent(store, loop_id, paths)
     except LoopNotFound:
         return {(loop_id, path): {"state": "gone", "by": None, "at": None} for path in paths}
-    last = {entry.path: entry for entry in trail if entry.kind in _STATES}
+    first, *rest = recent.steps if recent.before is None else [(None, recent.before), *recent.steps]
+    last = {entry.path: entry for entry in trail_of(first[1], rest) if entry.kind in _STATES}
     return {(loop_id, path): _settled(last.get(path)) for path in paths}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from functools import cached_property, partial
 from typing import Any
@@ -13,13 +13,15 @@ from toolloop._interface.calls import list_pending_calls
 from toolloop._interface.heads import list_accepted_decisions
 from toolloop._interface.progress import list_running_calls
 from toolloop._journal.lease import read_progress
-from toolloop._journal.store_access import load_journal, safely
+from toolloop._journal.store_access import read_with_row
 from toolloop.errors import LoopNotFound, UnknownCall
 from toolloop.inbox.shown.keys import from_key, key_of
+from toolloop.inbox.shown.recent import read_recent, read_whole
 from toolloop.inbox.shown.running import running_words
+from toolloop.inbox.shown.story import CallStory, Story, read_story
 from toolloop.inbox.shown.values import ShownInput, shown_input
 from toolloop.inbox.shown.words import Need, Tag, count, duration, hints
-from toolloop.inbox.story import CallStory, Story, read_story
+from toolloop.machine.record.state import Path
 from toolloop.machine.values.calls import DecisionRecord, Outcome
 from toolloop.machine.values.jsontext import JSON, decode
 from toolloop.machine.values.names import Person, name_key
@@ -304,15 +306,18 @@ class Card:
         return f"It starts when {count(others, 'other call')} of this loop {'is' if others == 1 else 'are'} decided."
 
 
-def read_loop(store: Store, loop_id: str) -> tuple[StoredLoop, Story]:
+def read_loop(store: Store, loop_id: str, paths: Collection[Path] | None = None) -> tuple[StoredLoop, Story]:
     """Return the row of a loop, and its story.
+
+    `paths`: read only what the story of these calls takes. None: read the whole journal.
 
     Raises:
         LoopNotFound: the loop does not exist.
 
     """
-    row = safely(loop_id, partial(store.head, loop_id))
-    story = read_story(load_journal(store, loop_id)[1].entries, store.secret)
+    read = partial(read_whole, store, loop_id) if paths is None else partial(read_recent, store, loop_id, paths)
+    row, recent = read_with_row(store, loop_id, read)
+    story = read_story(recent, store.secret)
     story.driven, progress = read_progress(store, row)
     story.running = {tuple(call.id.split("/")): call for call in list_running_calls(story.state, progress.running)}
     return row, story
@@ -327,19 +332,23 @@ def card_of(store: Store, key: str, me: Person, now: float) -> Card:
 
     """
     loop_id, path = from_key(key)
-    return _card(*read_loop(store, loop_id), path, me, now)
+    return _card(*read_loop(store, loop_id, [path]), path, me, now)
 
 
 def cards_of(store: Store, keys: Iterable[str], me: Person, now: float) -> list[Card]:
     """Return calls for the page, without those that do not exist. Each loop is read once."""
-    read: dict[str, tuple[StoredLoop, Story]] = {}
-    cards: list[Card] = []
+    calls: list[tuple[str, Path]] = []
     for key in keys:
-        with suppress(ValueError, LoopNotFound, UnknownCall):
-            loop_id, path = from_key(key)
-            if loop_id not in read:
-                read[loop_id] = read_loop(store, loop_id)
-            cards.append(_card(*read[loop_id], path, me, now))
+        with suppress(ValueError):
+            calls.append(from_key(key))
+    read: dict[str, tuple[StoredLoop, Story]] = {}
+    for loop_id in dict(calls):
+        with suppress(LoopNotFound):
+            read[loop_id] = read_loop(store, loop_id, [path for of, path in calls if of == loop_id])
+    cards: list[Card] = []
+    for loop_id, path in calls:
+        with suppress(UnknownCall):
+            cards += [_card(*read[loop_id], path, me, now)] if loop_id in read else []
     return cards
 
 

@@ -1,8 +1,8 @@
-"""The story of a loop, read from its journal: what was said, which calls were made, and how each call ended."""
+"""The story of a loop, read from its events: what was said, which calls were made, and how each call ended."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,17 +10,16 @@ from attrs import define, field
 
 from toolloop._interface.calls import RunningCall
 from toolloop.inbox.items import TrailEntry
+from toolloop.inbox.shown.recent import Recent
 from toolloop.inbox.trail import command_of
-from toolloop.inbox.transcript import Part, parts_of
+from toolloop.inbox.transcript import Part, find_last_text, parts_of
 from toolloop.machine.record import journal_events as ev
-from toolloop.machine.record.loop import Finished, Loop, Round, Stopping, list_messages, round_of
+from toolloop.machine.record.loop import Finished, Kept, Loop, Round, Stopping, list_messages, round_of
 from toolloop.machine.record.state import Path, State
 from toolloop.machine.rules.calls import end_run, settle_open
 from toolloop.machine.rules.joining import join_rest
 from toolloop.machine.values.calls import Call, DecisionRecord, Outcome, Status
 from toolloop.machine.values.jsontext import JSON, decode
-from toolloop.stores.codec import replay
-from toolloop.stores.protocol import Entry
 from toolloop.terminations import StopCondition
 from toolloop.tools.secrets import SecretKey, hide_in_messages, hide_secrets, no_key
 
@@ -77,7 +76,7 @@ class CallStory:
 
 
 Step = Said | CallStory | TrailEntry
-Words = ev.Continued | ev.FollowedUp | ev.Said
+Words = ev.Continued | ev.FollowedUp | ev.Said | Kept
 
 
 @define
@@ -87,12 +86,14 @@ class Story:
     Attributes:
         state: the state after all steps.
         key: see `hide_secrets`.
+        earlier: the messages before the first step, as JSON, if the story does not begin with the loop.
         driven: whether a driver works on the loop, if the store was asked. `running`: the calls that run, by path.
 
     """
 
     state: State
     key: SecretKey = no_key
+    earlier: Sequence[str] = ()
     driven: bool = False
     running: Mapping[Path, RunningCall] = field(factory=dict)
     steps: list[Step] = field(factory=list)
@@ -108,21 +109,31 @@ class Story:
         return hide_secrets(given, () if loop is None else loop.setup.secrets_of(name), self.key)
 
     def last_text(self, role: str, path: Path) -> str:
-        """Return the last text that a role said before a call, in the loop of the call."""
+        """Return the last text that a role said before a call, in the loop of the call.
+
+        Before the first step, texts that were sent with results are not found: the loop may have written them.
+        """
         steps = self.steps_at(path[:-1])
         before = steps[: next((at for at, each in enumerate(steps) if each is self.calls.get(path)), len(steps))]
         said = (each for each in reversed(before) if isinstance(each, Said) and not each.is_withdrawn)
-        texts = (each.part for each in said if each.part.kind == "text")
-        return next((part.text for part in texts if part.role == role), "")
+        found = (each.part.text for each in said if each.part.kind == "text" and each.part.role == role)
+        return next(found, "") or ("" if path[:-1] else find_last_text(self.earlier, role))
 
 
-def read_story(entries: Iterable[Entry], key: SecretKey = no_key) -> Story:
-    """Read the journal of a loop. `key`: see `hide_secrets`."""
-    events = replay(entries)
-    story = Story(next(events)[1], key)
-    messages = hide_in_messages(map(decode, list_messages(join_rest(story.state.root))), story.state.root.setup, key)
-    _add_texts(story, (), messages, story.state.root.now)
-    for event, state in events:
+def read_story(recent: Recent, key: SecretKey = no_key) -> Story:
+    """Read the newest events of a loop. `key`: see `hide_secrets`."""
+    steps = iter(recent.steps)
+    if recent.before is None:
+        story = Story(next(steps)[1], key)
+        texts = map(decode, list_messages(join_rest(story.state.root)))
+        _add_texts(story, (), hide_in_messages(texts, story.state.root.setup, key), story.state.root.now)
+    else:
+        root = recent.before.root
+        story = Story(recent.before, key, list_messages(root))
+        _add_texts(story, (), [decode(text) for text in root.queued], root.now)
+        for kept in root.kept:
+            _add_texts(story, (), [decode(text) for text in kept.messages], kept.at, kept)
+    for event, state in steps:
         before, story.state = story.state, state
         _add_event(story, before, event)
         _add_changes(story, before, event)
@@ -173,7 +184,7 @@ def _run(call: CallStory | None, before: State, event: ev.Started | ev.Ended, at
 def _add_texts(
     story: Story, path: Path, messages: list[Mapping[str, Any]], at: float, said: Words | None = None
 ) -> None:
-    by, said_id = None if said is None else said.by, said.id if isinstance(said, ev.Said) else ""
+    by, said_id = None if said is None else said.by, said.id if isinstance(said, ev.Said | Kept) else ""
     texts = (part for part in parts_of(messages) if part.kind not in ("call", "result"))
     story.steps_at(path).extend(Said(part, at, by, said_id) for part in texts)
 
