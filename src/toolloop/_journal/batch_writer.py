@@ -16,7 +16,7 @@ from toolloop.machine.queries import status_of, waiting
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.loop import Failed, Finished, Waiting, round_of
 from toolloop.machine.record.state import State
-from toolloop.stores.optional import keeps_checkpoints, keeps_tallies
+from toolloop.stores.optional import bytes_to_checkpoint, keeps_checkpoints, keeps_tallies
 from toolloop.stores.protocol import Entry, Head, Lease
 
 _AT_REST = (Waiting, Finished, Failed)  # phases in which it is the caller's turn
@@ -82,7 +82,7 @@ class BatchWriter:
         self._tally: tuple[int, Tally | None] = 0, None  # likewise, of the tally
         self._counted: Tally | None = None  # the tally of the head that was made last; None if it is not known
         self._weight = place.weight
-        self._keeps = keeps_checkpoints(place.store)
+        self._keeps, self._least = keeps_checkpoints(place.store), bytes_to_checkpoint(place.store)
         self._has_ended_turn = False  # since a state was left
         # The last stored state without an open round: then a reader of a checkpoint has all about each open call.
         self._closed: tuple[State, int, Weight] | None = None
@@ -129,9 +129,9 @@ class BatchWriter:
 
     def _keep_checkpoint(self, state: State, rev: int, first_id: str, lease: Lease) -> None:
         """Keep a checkpoint, if it is due: of a state without an open round, unless there was none for long."""
-        if self._closed is not None and self._closed[-1].is_due:
+        if self._closed is not None and self._closed[-1].is_due(self._least, is_open=False):
             known = Known(*self._closed[:2], first_id, self._closed[-1])
-        elif self._weight.is_overdue:
+        elif self._weight.is_due(self._least, is_open=True):
             known = Known(state, rev, first_id, self._weight)
         else:
             return

@@ -26,7 +26,6 @@ T = TypeVar("T")
 _MANY = 256  # states that are remembered
 _ATTEMPTS = 20  # to read a row and a journal between two changes of a loop
 _LARGE = 64_000_000  # of their weight
-_LEAST = 100_000  # bytes of events; fewer are read in milliseconds
 _TIMES = 8  # how many bytes of a checkpoint are read in the time of one byte of events, at least
 
 
@@ -47,18 +46,15 @@ class Weight:
         """Return the weight after further events."""
         return Weight(self.checkpoint, self.behind + sum(len(entry.body) + len(entry.text or "") for entry in entries))
 
-    @property
-    def is_due(self) -> bool:
-        """Whether a checkpoint is due, because reading the events takes longer than reading a checkpoint of all."""
-        return self._exceeds(1)
+    def is_due(self, least: int, *, is_open: bool) -> bool:
+        """Return whether a checkpoint is due, because reading the events takes longer than reading a checkpoint of all.
 
-    @property
-    def is_overdue(self) -> bool:
-        """Whether a checkpoint is due although a round is open, such as one with a long nested loop."""
-        return self._exceeds(2)
+        Args:
+            least: the bytes of events that do not need one.
+            is_open: whether a round is open, such as one with a long nested loop. Then it is due later.
 
-    def _exceeds(self, times: int) -> bool:
-        return self.behind > times * max(_LEAST, self.checkpoint / _TIMES)
+        """
+        return self.behind > (1 + is_open) * max(least, self.checkpoint / _TIMES)
 
 
 @frozen

@@ -58,6 +58,7 @@ from toolloop.stores.protocol import Lease, Left, StoredLoop
 LEASE_SECONDS: Final = 60.0
 NO_LIMIT: Final = 2**62  # of `Store.list`: more loops than a store holds
 _MAY_BE_DUE = ("runnable", "running", "stopping", "needs_decision", "failed")
+_CHECKPOINT_AFTER: Final = 100_000  # bytes
 _LEAST_LEASE: Final = 10.0  # a thread that checks every two seconds renews a lease three times before it expires
 
 
@@ -191,6 +192,12 @@ def whole_store(store: Any) -> Any:
 def keeps_checkpoints(store: Any) -> bool:
     """Return whether a store keeps checkpoints."""
     return hasattr(store, "keep_checkpoint")
+
+
+def bytes_to_checkpoint(store: Any) -> int:
+    """Return after how many bytes of events a checkpoint is due. Fewer are read in milliseconds."""
+    found: int = getattr(store, "checkpoint_after", _CHECKPOINT_AFTER)
+    return found
 
 
 def kept_checkpoint(store: Any, loop_id: str, meaning: int) -> bytes | None:

@@ -232,7 +232,8 @@ class Store(Protocol):
     A store may also have `lease_seconds`, `now()`, `watch()`, `list_due()`, both `list_unnotified()` and
     `mark_notified()`, `count()`, `mark_left()`, `tallies()`, both `keep_progress()` and `progress()`, and both
     `keep_checkpoint()` and `checkpoint()`: see `PostgresStore`; and `vacuum()`: see `SqliteStore`. Without
-    `list_due()`, a worker reads all loops that have not ended.
+    `list_due()`, a worker reads all loops that have not ended. With `checkpoint_after`, an `int`, a checkpoint is due
+    after so many bytes of events; without it, after 100,000.
     """
 
     def create(

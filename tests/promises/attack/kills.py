@@ -13,6 +13,7 @@ from typing import Any
 from attrs import define, field
 
 from tests.kit.fork_server import Child, ForkServer
+from tests.promises.attack.checkpoints import Tampering
 from tests.promises.attack.ledger import Ledger
 from tests.promises.attack.places import place_in
 from tests.promises.attack.row import Row
@@ -21,16 +22,32 @@ from toolloop.testing import FakeMessagesAPI
 
 _AT_MOST = 5  # deaths of one loop
 _SPARED = 10  # one loop of so many is not killed: it shows how long a loop takes
+_NAMES = {"sqlite": "kill", "checkpoints": "kill, checkpoints", "postgres": "kill, PostgreSQL"}
 _DID = "SIGKILL at a random moment; the next process goes on"
 
 
 def attack(rounds: int, seed: int, folder: Path, server: ForkServer, kind: str = "sqlite") -> Row:
-    """Kill so many processes, whose loops are in an SQLite file, or in `postgres`."""
-    row = Row("kill" if kind == "sqlite" else "kill, PostgreSQL", _DID)
+    """Kill so many processes, whose loops are in an SQLite file, with `checkpoints`, or in `postgres`."""
+    row = Row(_NAMES[kind], _DID)
     given = {"folder": os.fspath(folder), "place": place_in(kind, folder)}
-    _kill(row, rounds, Random(f"kills {seed}"), partial(server.start, "drive", **given), Turn(folder))
+    start = partial(server.start, "drive", **given)
+    chance = Random(f"kills {seed}")
+    if kind == "checkpoints":
+        tampering = Tampering(folder / "loops.db", Random(f"checkpoints {seed}"))
+        _kill(row, rounds, chance, partial(_start_tampered, start, tampering), Turn(folder))
+        row.did += f"; before that, a checkpoint is damaged or set back ({tampering.count:,} times)"
+    else:
+        _kill(row, rounds, chance, start, Turn(folder))
     server.clear_away()
     return row
+
+
+def _start_tampered(start: Callable[..., Child], tampering: Tampering, **given: Any) -> Child:
+    """Start a process after somebody stepped in."""
+    if tampering.path.exists():
+        tampering.look()
+        tampering.tamper()
+    return start(**given)
 
 
 def attack_threads(rounds: int, seed: int, folder: Path, server: ForkServer) -> Row:

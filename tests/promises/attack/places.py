@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.kit import postgres
+from tests.promises.attack.checkpoints import EagerStore, eager_place, path_in
 from toolloop import SqliteStore
 
 if TYPE_CHECKING:
@@ -26,12 +27,16 @@ class LeftOut(Exception):
 def place_in(kind: str, folder: Path) -> str:
     """Return the path of an SQLite file in a folder, or the URL of a new PostgreSQL database.
 
+    `kind`: `sqlite`, `checkpoints` (SQLite with a checkpoint after each turn), or `postgres`.
+
     Raises:
         LeftOut: there is no PostgreSQL on this machine.
 
     """
     if kind == "sqlite":
         return os.fspath(folder / "loops.db")
+    if kind == "checkpoints":
+        return eager_place(folder / "loops.db")
     if postgres.programs() is None:
         raise LeftOut("no PostgreSQL here: apt-get install postgresql")
     return postgres.database()
@@ -40,7 +45,9 @@ def place_in(kind: str, folder: Path) -> str:
 def open_store(place: str, *, lease_seconds: float | None = None) -> SqliteStore | PostgresStore:
     """Open the store at a path or URL. `lease_seconds`: shorter than a store takes as an argument."""
     store: SqliteStore | PostgresStore
-    if "://" in place:
+    if (path := path_in(place)) is not None:
+        store = EagerStore(path)
+    elif "://" in place:
         from toolloop.stores import PostgresStore  # noqa: PLC0415 - psycopg may not be there
 
         store = PostgresStore(place)

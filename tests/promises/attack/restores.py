@@ -19,7 +19,9 @@ from attrs import asdict, define, field
 
 from tests.kit.failing import Asked, FailingStore, is_beside
 from tests.kit.fork_server import ForkServer
+from tests.promises.attack.checkpoints import EagerStore, Tampering
 from tests.promises.attack.ledger import Ledger
+from tests.promises.attack.places import place_in
 from tests.promises.attack.restored import Known, judge_restored
 from tests.promises.attack.row import Row
 from tests.promises.attack.story import KINDS, LOOP_ID, Story
@@ -30,11 +32,11 @@ _ROLES = ("nobody", "approve", "deny", "deny", "drive", "take over", "report")
 _USES = 3  # of a handle after the restore
 
 
-def attack(rounds: int, seed: int, folder: Path, server: ForkServer, mode: str) -> Row:
-    """Restore so many files, `in place` or `replaced`."""
+def attack(rounds: int, seed: int, folder: Path, server: ForkServer, mode: str, *, checkpoints: bool = False) -> Row:
+    """Restore so many files, `in place` or `replaced`. `checkpoints`: each then has an old checkpoint."""
     did = {"in place": "its content is written over", "replaced": "another file is put in its place"}[mode]
     row = Row(f"restore, {mode}", f"the file is set back to a backup between two store calls: {did}; all go on")
-    chance, usual = Random(f"restores {seed} {mode}"), 20
+    chance, usual, count = Random(f"restores {seed} {mode}"), 20, 0
     for number in range(rounds):
         row.rounds += 1
         place = folder / f"{mode}{number}".replace(" ", "")
@@ -48,7 +50,8 @@ def attack(rounds: int, seed: int, folder: Path, server: ForkServer, mode: str) 
         )
         where = f"{number}, seed {story.seed}"
         at, until = sorted(chance.choices(range(usual), k=2))
-        restore = Restore(story, place, server, mode, chance.choice(_ROLES), at, until)
+        tampering = Tampering(place / "loops.db", Random(number)) if checkpoints else None
+        restore = Restore(story, place, server, mode, chance.choice(_ROLES), at, until, tampering)
         driven = chance.choice((*KINDS, "worker"))
         with row.watched(where):
             usual = max(10, usual * 9 // 10, restore.drive(driven))
@@ -62,6 +65,10 @@ def attack(rounds: int, seed: int, folder: Path, server: ForkServer, mode: str) 
                 row.add(finding, f"{where}, {driven}, {restore}")
         row.starts += sum(line["what"] == "start" for line in story.ledger.lines())
         server.clear_away()
+        count += 0 if tampering is None else tampering.count
+    if checkpoints:
+        row.attack += ", checkpoints"
+        row.did += f"; the file then has a checkpoint of the lost branch, or a damaged one ({count:,} times)"
     return row
 
 
@@ -77,6 +84,7 @@ class Restore:
         role: what the other process does.
         at: the call of the store before which the backup is made.
         until: the call before which the file is set back.
+        tampering: puts checkpoints of the lost branch into the restored file; None: there are none.
         is_done: whether the file was set back.
         is_kept: whether the handle that drives is used again in any case. Those of a worker end with their work.
 
@@ -89,6 +97,7 @@ class Restore:
     role: str
     at: int
     until: int
+    tampering: Tampering | None = field(default=None, repr=False)
     count: int = 0
     is_kept: bool = True
     is_done: bool = field(default=False, repr=False)
@@ -104,7 +113,8 @@ class Restore:
 
     def let_another(self, role: str) -> Any:
         """Let another process drive or decide the loop, and return how it ended."""
-        where = {"folder": os.fspath(self.folder), "place": os.fspath(self.path), "loop_id": LOOP_ID}
+        place = place_in("sqlite" if self.tampering is None else "checkpoints", self.folder)
+        where = {"folder": os.fspath(self.folder), "place": place, "loop_id": LOOP_ID}
         given = {"seed": self.story.seed, "salt": f"{role} {self.count}", "kind": "sync", "role": role}
         return self.server.start("visit", **where, **given).end()
 
@@ -121,7 +131,7 @@ class Restore:
 
     def drive(self, kind: str) -> int:
         """Drive the loop over the restore, use everything that is open again, and return how many calls were made."""
-        with SqliteStore(self.path) as file:
+        with SqliteStore(self.path) if self.tampering is None else EagerStore(self.path) as file:
             self.story.open("sync", file).close()
             store: Any = FailingStore(file, before=self.look, is_whole=True)
             self.inbox = Inbox(file)
@@ -181,6 +191,8 @@ class Restore:
     def _restore(self, *, is_used: bool) -> None:
         """Set the file back, and let another process do something."""
         self.seen = [each for each in self.inbox.pending() if each.loop_id == LOOP_ID] if self.count > 1 else []
+        if self.tampering is not None:
+            self.tampering.look()
         if self.mode == "in place":
             with closing(sqlite3.connect(self._backup)) as here, closing(sqlite3.connect(self.path)) as there:
                 here.backup(there)
@@ -188,6 +200,8 @@ class Restore:
             for end in ("-wal", "-shm"):
                 Path(f"{self.path}{end}").unlink(missing_ok=True)
             self._backup.replace(self.path)
+        if self.tampering is not None:
+            self.tampering.tamper()
         with SqliteStore(self.path) as store:
             known = Known.of(store.load(LOOP_ID).entries)
         self.story.ledger.write("restored", to=self.to, **asdict(known))
