@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
+from anyio import create_task_group
 from attrs import evolve
-from mcp.server.mcpserver import MCPServer
 from mcp.types import ToolAnnotations as Hints
 
-from tests.kit.concurrency import on_both_backends, run_async
+from tests.engine.servers import (
+    DELETES,
+    PARAMS,
+    READ_ONLY,
+    READS,
+    Notes,
+    open_loop,
+    read_adopted,
+    tools_sent,
+)
+from tests.kit.concurrency import awaited, heard, on_both_backends, run_async
 from tests.kit.failing import event_names
 from tests.kit.tools import transfer
 from tests.kit.world import ID, World, store_at
@@ -23,51 +34,15 @@ from toolloop import (
     Inbox,
     LoopConfig,
     MemoryStore,
-    ToolLoopHandle,
-    Worker,
     Yielded,
     tool,
 )
 from toolloop.events import DriftAdopted
 from toolloop.testing import AsyncScriptedProvider, ScriptedProvider, call, reply
 from toolloop.tools.mcp import aopen_mcp, open_mcp
-from toolloop.types import ToolAnnotations
+from toolloop.types import ServerTools, ToolAnnotations
 
-PARAMS = {"model": "claude-opus-5-5", "max_tokens": 100, "messages": [{"role": "user", "content": "Tidy up"}]}
 QUIET = {"read_only_hint": True, "destructive_hint": False, "open_world_hint": False}
-READ_ONLY = Hints(read_only_hint=True, destructive_hint=False, open_world_hint=False)
-READS = call("read", {"name": "a"}, id="c1")
-DELETES = call("delete", {"name": "a"}, id="c2")
-
-
-class Notes:
-    """An MCP server whose tools a test changes, and the calls that reached it."""
-
-    def __init__(self, **hints: Hints | None) -> None:
-        self.ran: list[str] = []
-        self.server = MCPServer("notes")
-        for name, given in (hints or {"read": READ_ONLY, "delete": None}).items():
-            self.add(name, given)
-
-    def add(
-        self, tool: str, hints: Hints | None = None, description: str = "Use a note.", is_forced: bool = False
-    ) -> None:
-        def use(name: str) -> str:
-            self.ran.append(f"{tool} {name}")
-            return f"{tool} {name}: done"
-
-        def force(name: str, force: bool = False) -> str:
-            return use(name)
-
-        function = force if is_forced else use
-        self.server.add_tool(function, name=tool, description=description, annotations=hints)
-
-    def remove(self, tool: str) -> None:
-        self.server.remove_tool(tool)
-
-    def change(self, tool: str, hints: Hints | None = None, **more: Any) -> None:
-        self.remove(tool)
-        self.add(tool, hints, **more)
 
 
 def by_hints(call: Any, _view: Any) -> Ask | None:
@@ -103,23 +78,6 @@ def test_a_lying_hint_never_sets_the_effect(tmp_path: Path) -> None:
 
 
 # --- a list that changes ---
-
-
-def tools_sent(provider: ScriptedProvider) -> list[list[str]]:
-    return [[tool["name"] for tool in request["tools"]] for request in provider.requests]
-
-
-def open_loop(store: Any, provider: ScriptedProvider, tools: Any, **more: Any) -> ToolLoopHandle:
-    return ToolLoopHandle.open(store, ID, provider, params=PARAMS, tools=tools, **more)
-
-
-def read_adopted(handle: ToolLoopHandle, text: str = "and now?") -> tuple[str, ...]:
-    """Drive the next user turn, and return the changes that it began with."""
-    seen: list[Any] = []
-    handle.say(text)
-    with handle.stream() as stream:
-        seen += stream
-    return tuple(change for event in seen if isinstance(event, DriftAdopted) for change in event.changes)
 
 
 def test_a_list_that_changes_in_a_turn_is_adopted_with_the_next_one() -> None:
@@ -332,45 +290,6 @@ def test_a_tool_that_changed_in_a_sleep_loses_its_grants() -> None:
         assert len(handle.grants) == 0
 
 
-# --- other handles in the process ---
-
-
-def test_a_loop_that_waits_keeps_its_definitions_in_the_process(tmp_path: Path) -> None:
-    """Though another loop has adopted the new ones in the meantime: no `Drift` leaves it to others."""
-    notes, store = Notes(), store_at("sqlite", tmp_path)
-    script = ScriptedProvider([reply(calls=[DELETES]), reply("other"), reply("hi"), reply("so")])
-    with open_mcp(notes.server, needs_approval=True) as tools:
-        with open_loop(store, script, tools) as handle:
-            handle.run()
-        notes.change("delete", is_forced=True)
-        with ToolLoopHandle.open(store, "other", script, params=PARAMS, tools=tools) as other:
-            assert other.run().unwrap().text == "other"
-        worker = Worker(store, script, tools)
-        Inbox(store).decide(ID, {"c2": Approve(by="ana")})
-        worker.run_until_idle()
-        assert notes.ran == ["delete a"]
-        Inbox(store).say(ID, "and now?")
-        worker.run_until_idle()
-    forces = ["force" in request["tools"][-1]["input_schema"]["properties"] for request in script.requests]
-    assert forces == [False, True, False, True]
-
-
-@pytest.mark.parametrize("at", [None, 1])
-def test_a_fork_has_the_tools_of_its_loop(at: int | None) -> None:
-    """As they are now, or as they were."""
-    notes = Notes()
-    script = ScriptedProvider([reply("one"), reply("two"), reply("three")])
-    with open_mcp(notes.server) as tools, open_loop(MemoryStore(), script, tools) as handle:
-        handle.run()
-        notes.add("copy")
-        read_adopted(handle)
-        copy = handle.fork(at=at)
-        names = [facts.name for facts in copy.state.root.setup.tools]
-        assert names == ["read", "delete", *(["copy"] if at is None else [])]
-        assert read_adopted(copy) == (() if at is None else ("tool 'copy' is new",))
-        copy.close()
-
-
 @on_both_backends
 def test_an_async_loop_reads_the_list_again(backend: str) -> None:
     """In the event loop of the client."""
@@ -387,3 +306,25 @@ def test_an_async_loop_reads_the_list_again(backend: str) -> None:
 
     run_async(backend, main)
     assert [tool["name"] for tool in script.requests[-1]["tools"]] == ["read", "delete", "copy"]
+
+
+@on_both_backends
+def test_a_server_of_a_thread_does_not_block_the_event_loop(backend: str) -> None:
+    """Its list is read in another thread."""
+    asked, answered = threading.Event(), threading.Event()
+
+    def fetch() -> list[Any]:
+        asked.set()
+        awaited(answered)
+        return [transfer]
+
+    async def main() -> None:
+        handle = AsyncToolLoopHandle(AsyncScriptedProvider([reply("one")]), params=PARAMS, tools=tools)
+        async with create_task_group() as group:
+            group.start_soon(handle.run)
+            await heard(asked)
+            answered.set()
+        assert [facts.name for facts in handle.state.root.setup.tools] == ["pay"]
+
+    tools = ServerTools([], fetch, may_change=True)
+    run_async(backend, main)

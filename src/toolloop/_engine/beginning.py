@@ -9,7 +9,7 @@ from functools import partial
 from toolloop._engine.failures import describe_error
 from toolloop._engine.in_progress import InProgress, ask_one
 from toolloop._engine.model_requests import ModelRequests
-from toolloop._engine.questions import Questions
+from toolloop._engine.questions import Questions, for_event_loop
 from toolloop._engine.runtimes import Runtime, Runtimes
 from toolloop._engine.tool_runs import ToolRuns
 from toolloop._interface.drift import list_lost_grants
@@ -99,7 +99,8 @@ class Beginnings:
             return False
         if runtime.tools.server_lists and runtime.read_at != loop.iterations:
             finish = partial(self._take_lists, runtime, loop.iterations)
-            self._progress.ask(SendRequest(), _read_lists(runtime.tools.server_lists), finish)
+            reading = _read_lists(runtime.tools.server_lists, is_async=self._requests.is_async)
+            self._progress.ask(SendRequest(), reading, finish)
             return True
         setup = runtime.setup(loop.setup, is_user_turn=True)
         if setup != loop.setup:
@@ -137,11 +138,11 @@ class Beginnings:
             self._progress.record(revoked, "step")
 
 
-def _read_lists(lists: Iterable[ServerTools]) -> Questions[list[str]]:
+def _read_lists(lists: Iterable[ServerTools], *, is_async: bool) -> Questions[list[str]]:
     """Read the tools that each server has now. Return the problems."""
     problems: list[str] = []
     for each in lists:
-        found = yield from ask_one(each.fetch)
+        found = yield from ask_one(for_event_loop(each.fetch) if is_async else each.fetch)
         if isinstance(found, Exception):
             problems.append(describe_error(found))
         else:

@@ -7,12 +7,12 @@ same points, and sends the same bytes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from attrs import evolve, frozen
 
 from toolloop._engine.failures import describe_error
+from toolloop._engine.questions import for_event_loop
 from toolloop._interface.decisions import refuse_invalid
 from toolloop._interface.loop_params import merge_params
 from toolloop._requests.left_out_thinking import hangs_on_thinking
@@ -276,17 +276,9 @@ class _FunctionProvider:
         return self.function(self.summary.messages())
 
 
-async def _call_in_thread(function: Callable[[list[JSON]], Any], messages: list[JSON]) -> Any:
-    """Call a plain function in a thread, so that the event loop does not wait for it."""
-    from anyio import to_thread  # noqa: PLC0415 - an async handle has loaded it
-
-    return await to_thread.run_sync(function, messages, abandon_on_cancel=True)
-
-
 def _find_writer(strategy: Summarize, summary: Summary, *, is_async: bool) -> Any:
     """Return the provider that writes a summary; None means the loop's own."""
     function = strategy.function
     if function is None:
         return strategy.provider_for(is_async=is_async)
-    in_thread = is_async and not strategy.awaits
-    return _FunctionProvider(partial(_call_in_thread, function) if in_thread else function, summary)
+    return _FunctionProvider(for_event_loop(function) if is_async else function, summary)

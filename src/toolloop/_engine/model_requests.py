@@ -64,7 +64,7 @@ class ModelRequests:
         self._progress = progress
         self._runtimes = runtimes
         self.provider = provider
-        self._is_async = is_async
+        self.is_async = is_async
 
     def begin(self, runtime: Runtime, loop: Loop) -> None:
         """Make the next request of a loop, or first compact its history.
@@ -80,7 +80,7 @@ class ModelRequests:
             self._progress.ask(SendRequest(path), ask_one(runtime.secrets), finish)
             return
         try:
-            compaction = runtime.compactor.next_compaction(loop, is_async=self._is_async)
+            compaction = runtime.compactor.next_compaction(loop, is_async=self.is_async)
             if compaction is None:
                 request = self._make_request(runtime, loop)
                 self._refuse_unpriced(path, request)

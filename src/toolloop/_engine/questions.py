@@ -7,6 +7,7 @@ it. So the order of the questions is defined once, for sync and async drivers.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from functools import partial
 from typing import Any, TypeVar
 
 from toolloop.tools.function import not_awaitable
@@ -107,6 +108,17 @@ async def call_either(function: Callable[..., Any], *arguments: Any) -> Any:
     """
     value = function(*arguments)
     return await value if is_async(function) else not_awaitable(value, function_name(function))
+
+
+def for_event_loop(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that may block as one that an event loop can await: a plain one runs in a thread."""
+    return function if is_async(function) else partial(_call_in_thread, function)
+
+
+async def _call_in_thread(function: Callable[..., Any], *arguments: Any) -> Any:
+    from anyio import to_thread  # noqa: PLC0415 - an async handle has loaded it
+
+    return await to_thread.run_sync(function, *arguments, abandon_on_cancel=True)
 
 
 def function_name(function: Callable[..., Any]) -> str:

@@ -95,6 +95,17 @@ class Runtime:
         self.tools, self.requests, self.policies, self.compactor = new.tools, new.requests, new.policies, new.compactor
         self.is_unchecked = True
 
+    def follow_lists(self, setup: Setup) -> None:
+        """Drive the loop with the tools that it has from each server: another handle may have adopted a new list.
+
+        Raises:
+            BadTool: as for `ToolRegistry.as_of`.
+
+        """
+        tools = self.tools.as_of(setup.tools)
+        if [*tools] != [*self.tools]:
+            self.take_tools(setup, tools)
+
     def setup(self, setup: Setup, *, is_user_turn: bool = False) -> Setup:
         """Return the setup of a loop with the tools and callables of this process.
 

@@ -166,5 +166,6 @@ def _read_metadata(store: Store, loop_id: str) -> Mapping[str, str]:
 
 def _make_woken(wake_up: WakeUp, journal: Journal, name: DriverName | None, runtime: Runtime) -> Woken:
     """Return the event with which this driver takes a loop over."""
+    runtime.follow_lists(journal.state.root.setup)
     setup, changed_tools = wake_up.compare(journal.state, runtime)
     return Woken(setup, None if name is None else str(name), changed_tools, at=journal.now())

@@ -10,7 +10,6 @@ persons see them as `ToolCall.annotations`. They change nothing by themselves: y
 
 from __future__ import annotations
 
-import base64
 import math
 import re
 import threading
@@ -23,7 +22,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 from anyio import BrokenResourceError, CancelScope, ClosedResourceError, fail_after, move_on_after
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 from anyio.lowlevel import checkpoint
-from attrs import define, evolve, fields, frozen
+from attrs import define, evolve, field, fields, frozen
 
 from toolloop.errors import BadTool
 from toolloop.machine.values.jsontext import JSON
@@ -32,8 +31,6 @@ from toolloop.tools.calls import NeedsApproval
 from toolloop.tools.function import Tool
 from toolloop.tools.json_schema import JsonSchema
 from toolloop.tools.options import check_effect, check_timeout
-from toolloop.tools.responses.content import plain_text_of
-from toolloop.tools.responses.response_types import EmptyResponse, FileResponse, JsonResponse, LinkResponse, RawOutputs
 from toolloop.tools.sdk_tools import ServerTools
 from toolloop.tools.signature import check_name
 from toolloop.tools.tool_errors import ToolError
@@ -42,6 +39,8 @@ try:
     import jsonschema as _  # type: ignore[import-untyped] # noqa: F401 - the other half of the extra; it has no types
     from mcp import Client, MCPError, types
     from mcp.client.caching import CacheMode
+
+    from toolloop.tools.responses.mcp_results import read_result
 except ImportError as _missing:
     raise ImportError(
         f"toolloop.tools.mcp needs the extra 'mcp' ({_missing}): pip install 'toolloop[mcp]'", name=_missing.name
@@ -229,7 +228,7 @@ class _Calls:
 
     def wrap(self, tools: Iterable[Tool[..., Any]]) -> list[Tool[..., Any]]:
         """Return the tools as ones that any thread may call."""
-        return [evolve(each, function=partial(self.run, each.function), is_async=False) for each in tools]
+        return [evolve(each, function=_BlockingCall(self, each.function), is_async=False) for each in tools]
 
     def run(self, call: Any, arguments: Mapping[str, JSON], context: ToolContext | None = None) -> Any:
         """Run a call in the event loop, and cancel it there if the context is cancelled."""
@@ -276,6 +275,17 @@ class _Calls:
             keys = tuple(self._open)
         for key in keys:
             self._cancel(key)
+
+
+@frozen
+class _BlockingCall:
+    """A tool that any thread may call. It is equal to another one of the same tool of the server."""
+
+    calls: _Calls
+    call: Any
+
+    def __call__(self, arguments: Mapping[str, JSON], context: ToolContext | None = None) -> Any:
+        return self.calls.run(self.call, arguments, context)
 
 
 def _as_tool(  # noqa: PLR0913 - one for each option
@@ -338,7 +348,7 @@ class _McpIntake:
 class _McpCall:
     """A tool of a client, called in the event loop of the client."""
 
-    client: Client
+    client: Client = field(eq=id)
     name: str
 
     async def __call__(self, arguments: Mapping[str, JSON], context: ToolContext | None = None) -> Any:
@@ -368,40 +378,4 @@ class _McpCall:
             raise ToolError(
                 f"The connection to the MCP server closed during the call ({error}). It may have had effects."
             ) from error
-        return _returned(result)
-
-
-def _returned(result: types.CallToolResult) -> object:
-    """Return the result as a tool would. Structured content is used only alone, because servers repeat it as text.
-
-    Raises:
-        ToolError: the server reports that the tool failed. It has the server's text.
-
-    """
-    parts = [_part(each) for each in result.content]
-    if not parts and result.structured_content is not None:
-        parts = [JsonResponse(result.structured_content)]
-    if result.is_error:  # an error result holds only text (source: anthropic-sdk 2.11)
-        text = "\n".join(map(plain_text_of, parts)).strip()
-        raise ToolError(text or "The MCP server reports that the tool failed, without a reason.")
-    if len(parts) > 1:
-        return RawOutputs(parts)
-    return parts[0] if parts else EmptyResponse()
-
-
-def _part(content: types.ContentBlock) -> Any:
-    match content:
-        case types.TextContent():
-            return content.text
-        case types.ImageContent() | types.AudioContent():
-            return _file(content.type, content.mime_type, content.data)
-        case types.ResourceLink():
-            return LinkResponse(content.name, str(content.uri))
-    resource = content.resource
-    if isinstance(resource, types.TextResourceContents):
-        return resource.text
-    return _file(str(resource.uri).rpartition("/")[2] or "resource", resource.mime_type, resource.blob)
-
-
-def _file(name: str, mime_type: str | None, blob: str) -> FileResponse:
-    return FileResponse(name, mime_type or "application/octet-stream", base64.b64decode(blob))
+        return read_result(result)

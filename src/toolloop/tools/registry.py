@@ -80,7 +80,9 @@ class ToolRegistry:
             return self
         then = ToolRegistry((), self.adapter)
         then._parts = self._parts
-        lists = (part.as_of(facts) if isinstance(part, ServerTools) else [part] for part in self._parts)
+        own = {part.name for part in self._parts if isinstance(part, Tool)}
+        theirs = [each for each in facts if each.name not in own]
+        lists = (part.as_of(theirs) if isinstance(part, ServerTools) else [part] for part in self._parts)
         then._tools = _by_name(each for tools in lists for each in tools)
         return then
 

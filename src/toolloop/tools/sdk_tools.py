@@ -8,9 +8,10 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cache, partial
+from operator import itemgetter
 from typing import Any, Protocol, cast, get_args
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from toolloop._public import set_module
 from toolloop.errors import BadTool
@@ -87,19 +88,34 @@ class ServerTools(list[Tool[..., Any]]):
 
     def update(self, tools: Sequence[Tool[..., Any]]) -> None:
         """Replace the tools, if they are others. Loops go on with theirs until their next user turn."""
-        if [tool.facts() for tool in tools] != [tool.facts() for tool in self]:
+        if [(tool.facts(), tool.function) for tool in tools] != [(tool.facts(), tool.function) for tool in self]:
             self[:] = tools
             self._note()
 
     def as_of(self, facts: Collection[ToolFacts]) -> Sequence[Tool[..., Any]]:
-        """Return the tools that a loop with these facts has from this server; the current ones if that is not known."""
-        known = [tools for had, tools in reversed([*self._known.items()]) if had <= frozenset(facts)]
-        return max(known, key=len, default=self)
+        """Return the tools that a loop has from this server; the current ones if that is not known.
+
+        Args:
+            facts: those of the loop about tools that may be of this server. Hints may be stricter than in any list.
+
+        """
+        given, unhinted = frozenset(facts), frozenset(map(_drop_hints, facts))
+        ours = {each.name for each in facts} & {each.name for had in self._known for each in had}
+        fitting = [
+            (len(had & given), tools)
+            for had, tools in reversed(self._known.items())
+            if {each.name for each in had} == ours and unhinted.issuperset(map(_drop_hints, had))
+        ]
+        return max(fitting, key=itemgetter(0), default=(0, self))[1]
 
     def _note(self) -> None:
         facts = frozenset(tool.facts() for tool in self)
         known = {had: tools for had, tools in self._known.items() if had != facts}
         self._known = {**dict([*known.items()][1 - _MOST_LISTS :]), facts: tuple(self)}
+
+
+def _drop_hints(facts: ToolFacts) -> ToolFacts:
+    return evolve(facts, annotations=None)
 
 
 def as_tools(obj: Tool[..., Any] | SdkTool | SdkToolset) -> list[Tool[..., Any]]:
