@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +17,7 @@ from tests.acp.editor import Refused
 from toolloop import Approve, Ask, Deny, LoopConfig, SqliteStore, ToolLoopHandle
 from toolloop.errors import StoreError
 from toolloop.providers import Request
-from toolloop.stores import Store
+from toolloop.stores import Store, StoredLoop
 from toolloop.testing import AsyncScriptedProvider, call, fault, reply
 from toolloop.types import JSON
 
@@ -170,43 +172,73 @@ def test_a_deadline_is_judged_by_the_clock_of_the_store(desk: Desk) -> None:
 
 
 class Failing(SqliteStore):
-    """A store that fails when a loop is followed, a few times.
+    """A store that fails a few times.
 
     Attributes:
-        left: how many times.
+        left: how many times each of its methods fails; `answer` is an append that is stored, and whose answer is lost.
         failed_at: when it failed, in seconds.
 
     """
 
-    left = 0
-    failed_at: tuple[float, ...] = ()
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.left: Counter[str] = Counter()
+        self.failed_at: list[float] = []
+
+    def _fail(self, method: str) -> None:
+        if self.left[method]:
+            self.left[method] -= 1
+            self.failed_at.append(time.monotonic())
+            raise StoreError("the network is down")
 
     def watch(self, on_change: Callable[[], object]) -> AbstractContextManager[None]:
-        if self.left:
-            self.left -= 1
-            self.failed_at += (time.monotonic(),)
-            raise StoreError("the network is down")
+        self._fail("watch")
         return super().watch(on_change)
+
+    def head(self, loop_id: str) -> StoredLoop:
+        self._fail("head")
+        return super().head(loop_id)
+
+    def now(self) -> float:
+        self._fail("now")
+        return time.time()
+
+    def append(self, *given: Any, **more: Any) -> Any:
+        self._fail("append")
+        stored = super().append(*given, **more)
+        self._fail("answer")
+        return stored
 
 
 def test_a_store_that_fails_at_a_question_is_asked_again(desk: Desk) -> None:
     """A second later, each time. What was decided elsewhere meanwhile is shown then."""
     store = desk.given["store"] = Failing(desk.folder / "loops.db")
-
-    def ask(*_: Any) -> Ask:
-        store.left = 2
-        return Ask()
-
-    desk.given["config"] = LoopConfig(on_tool_call=ask)
     editor = desk.open()
     session = editor.new()
     answer = editor.prompt(session, "send bo")
     editor.card()
+    store.left.update(now=1, watch=1)
     desk.inbox.decide(session, {desk.waiting(): Approve(by="bo")})
     assert answer.result(30) == {"stopReason": "end_turn"}
     assert "bo approved send." in editor.said
     first, second = store.failed_at
     assert second - first > 0.9
+    assert desk.ran == ["send bo"]
+
+
+@pytest.mark.parametrize("method", ["head", "now", "append", "answer"])
+def test_an_answer_outlives_a_store_that_fails(desk: Desk, method: str) -> None:
+    """It is stored once, when the store works again, and the prompt goes on."""
+    store = desk.given["store"] = Failing(desk.folder / "loops.db")
+    editor = desk.open()
+    session = editor.new()
+    answer = editor.prompt(session, "send bo")
+    card = editor.card()
+    store.left[method] = 1
+    card.choose("once")
+    assert answer.result(30) == {"stopReason": "end_turn"}
+    assert len(store.failed_at) == 1
+    assert [each.kind for each in desk.inbox.trail(session) if each.path] == ["approve"]
     assert desk.ran == ["send bo"]
 
 

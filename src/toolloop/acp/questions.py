@@ -3,32 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Mapping
-from contextlib import aclosing, suppress
+from contextlib import suppress
 from functools import partial
-from typing import Final
 
 from acp import RequestError
 from acp.core import Connection
 from attrs import define, field
 
-from toolloop._drivers.event_loops import in_thread
+from toolloop._drivers.event_loops import call_soon, in_thread
 from toolloop._handles.asynchronous import AsyncToolLoopHandle
 from toolloop.acp.loops import AcpLoops
 from toolloop.acp.screen import Screen
-from toolloop.errors import CallerError, LoopNotFound, StoreError
+from toolloop.errors import CallerError
 from toolloop.inbox import AsyncInbox, Offer
 from toolloop.inbox.shown.words import PAST, Need
+from toolloop.inbox.watching import patiently
 from toolloop.machine.values.calls import Approve, Decision, Deny, Grant, Rerun
 from toolloop.machine.values.demands import Demand
 from toolloop.machine.values.jsontext import JSON
-from toolloop.stores.optional import now_at
+from toolloop.stores.optional import now_at, watching
 from toolloop.tools.calls import ToolCall
 
-LOG = logging.getLogger("toolloop.acp")
-_RETRY = 1.0  # seconds until a store that failed is asked again
-_FIRST: Final = asyncio.FIRST_COMPLETED
+_POLL = 1.0  # seconds, for deadlines, and for stores that do not report changes
 Option = tuple[str, str, Decision]  # what the person reads, the kind of the protocol, and what it means
 Card = asyncio.Task[Option | None]  # the answer to a question that the editor shows; None: it went away without one
 
@@ -39,14 +36,21 @@ class Turn:
 
     Attributes:
         cancelled: set once the editor cancelled it.
-        left: set once its questions are given up: it was cancelled, or another prompt came.
+        is_left: whether its questions are given up: it was cancelled, or another prompt came.
+        news: set when something may have happened that its questions wait for.
         asked: the digests of the calls that the person was asked about in it. None is asked about twice.
 
     """
 
     cancelled: asyncio.Event = field(factory=asyncio.Event)
-    left: asyncio.Event = field(factory=asyncio.Event)
+    is_left: bool = False
+    news: asyncio.Event = field(factory=asyncio.Event)
     asked: set[str] = field(factory=set)
+
+    def leave(self) -> None:
+        """Give up its questions."""
+        self.is_left = True
+        self.news.set()
 
 
 @define(eq=False)
@@ -70,13 +74,46 @@ class Questions:
     _late: set[asyncio.Task[None]] = field(init=False, factory=set)
 
     async def ask(self, turn: Turn) -> None:
-        """Ask about all calls that the person may decide, and wait for the answers."""
-        while not turn.left.is_set():
-            new = [call for call in self.handle.pending if call.digest not in turn.asked]
-            turn.asked |= {call.digest for call in new}
-            if not (cards := {card: call for call in new if (card := await self._show(call))}):
-                break
-            await self._wait(cards, turn)
+        """Ask about the calls that the person may decide, until all are decided or the questions are given up."""
+        cards = dict[Card, ToolCall]()
+        try:
+            await patiently(self.handle.loop_id, partial(self._follow, cards, turn))
+        finally:
+            for card, call in cards.items():
+                self._leave(card, call)
+
+    async def _follow(self, cards: dict[Card, ToolCall], turn: Turn) -> None:
+        with watching(self.loops.store, partial(call_soon(), turn.news.set)):
+            while not turn.is_left and await self._look(cards, turn):
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(turn.news.wait(), _POLL)
+                turn.news.clear()
+
+    async def _look(self, cards: dict[Card, ToolCall], turn: Turn) -> bool:
+        """Take each card that is answered or whose call is decided elsewhere, and ask about new calls.
+
+        Return whether cards are left.
+        """
+        self.handle.tick(await in_thread(partial(now_at, self.loops.store)))
+        await self.handle.flush()
+        waiting = {call.digest for call in self.handle.pending}
+        for card, call in [*cards.items()]:
+            if card.done():
+                if (option := card.result()) is not None:
+                    await self._decide(call, option[2])
+            elif call.digest not in waiting:
+                await self._tell(call)
+                self._leave(card, call)
+            else:
+                continue
+            del cards[card]
+        for call in self.handle.pending:
+            if call.digest not in turn.asked:
+                if (card := await self._show(call)) is not None:
+                    card.add_done_callback(lambda _: turn.news.set())
+                    cards[card] = call
+                turn.asked.add(call.digest)
+        return bool(cards)
 
     def describe_rest(self) -> str:
         """Return what still waits, and where it can be decided."""
@@ -130,61 +167,6 @@ class Questions:
         if "deny" in offer.kinds:
             options["reject"] = ("Reject", "reject_once", Deny("It was rejected in the editor."))
         return options
-
-    async def _wait(self, cards: dict[Card, ToolCall], turn: Turn) -> None:
-        """Wait until each card is answered, its call is decided elsewhere, or the questions are given up."""
-        stop, news = asyncio.create_task(turn.left.wait()), asyncio.Event()
-        watch = asyncio.create_task(self._watch(news, turn))
-        try:
-            while cards and not turn.left.is_set():
-                changed = asyncio.create_task(news.wait())
-                await asyncio.wait({stop, changed, *cards}, timeout=await self._time_left(), return_when=_FIRST)
-                changed.cancel()
-                news.clear()
-                for card, call in [*cards.items()]:
-                    if await self._take(card, call):
-                        del cards[card]
-        finally:
-            stop.cancel()
-            watch.cancel()
-            await asyncio.gather(stop, watch, return_exceptions=True)
-            for card, call in cards.items():
-                self._leave(card, call)
-
-    async def _watch(self, news: asyncio.Event, turn: Turn) -> None:
-        """Tell of each change of the loop. A store that fails is asked again."""
-        while True:
-            try:
-                async with aclosing(self.inbox.watch(self.handle.loop_id)) as changes:
-                    async for _ in changes:
-                        news.set()
-            except LoopNotFound:
-                return turn.left.set()
-            except StoreError as error:
-                LOG.warning("could not watch a loop; will retry: %s", error, extra={"loop_id": self.handle.loop_id})
-                await asyncio.sleep(_RETRY)
-
-    async def _now(self) -> float:
-        """Return the time by the clock that judges deadlines."""
-        return await in_thread(partial(now_at, self.loops.store))
-
-    async def _time_left(self) -> float | None:
-        deadline = self.handle.next_deadline
-        return None if deadline is None else max(0.0, deadline.timestamp() - await self._now())
-
-    async def _take(self, card: Card, call: ToolCall) -> bool:
-        """Return whether a card is over: answered, or settled without its answer."""
-        if card.done():
-            if (option := card.result()) is not None:
-                await self._decide(call, option[2])
-            return True
-        self.handle.tick(await self._now())
-        await self.handle.flush()
-        if any(each.digest == call.digest for each in self.handle.pending):
-            return False
-        await self._tell(call)
-        self._leave(card, call)
-        return True
 
     def _leave(self, card: Card, call: ToolCall) -> None:
         """Let a card be whose answer does not count any more. The SDK cannot take it back."""

@@ -58,7 +58,7 @@ class Session:
     def _leave_questions(self) -> None:
         """Give up the questions of turns under way. They are asked again, after what comes now."""
         for turn in self._turns:
-            turn.left.set()
+            turn.leave()
 
     async def _name(self, content: list[JSON]) -> None:
         """Give the session a title, at its first prompt."""
@@ -88,7 +88,7 @@ class Session:
         """Stop the turn that is under way, and those that wait for it."""
         for turn in self._turns:
             turn.cancelled.set()
-            turn.left.set()
+            turn.leave()
 
     async def close(self) -> None:
         """Leave the loop as it is."""
@@ -134,6 +134,6 @@ class Session:
                     raise RequestError(-32603, str(error))
             await self._questions.ask(turn)
             if self._handle.pending:
-                if not turn.left.is_set():
+                if not turn.is_left:
                     await self._screen.note(self._questions.describe_rest())
                 return "end_turn"

@@ -26,12 +26,12 @@ from toolloop.agui.threads import Threads
 from toolloop.agui.translating import Translator
 from toolloop.errors import BadTool, CallerError, LoopNotFound, StoreError, ToolLoopError
 from toolloop.inbox import AsyncInbox, LoopChange, Offer, ShownLoop
+from toolloop.inbox.watching import patiently
 from toolloop.machine.values.calls import Answer, Decision
 from toolloop.machine.values.jsontext import JSON
 from toolloop.machine.values.names import Person
 
 HEARTBEAT: Final = 15.0  # seconds
-_RETRY: Final = 1.0  # seconds until a store that failed is asked again
 _AT_REST: Final = ("needs_decision", "needs_command", "failed", "ended")
 _FETCH = "a part was left out: only texts, images and PDF files with their data are taken, no addresses"
 _OURS = ("The server failed. Run again.", "internal")
@@ -225,7 +225,7 @@ class Visit:
         try:
             async with anyio.create_task_group() as group:
                 if picture.shown is not None:
-                    group.start_soon(self._until_rest, reader)
+                    group.start_soon(patiently, self.loop_id, partial(self._until_rest, reader))
                     await self._read(reader, translator)
         except BaseExceptionGroup as errors:
             raise only_error(errors, anyio.get_cancelled_exc_class()) from None
@@ -242,18 +242,12 @@ class Visit:
             await self.send(each)
 
     async def _until_rest(self, reader: Reader) -> None:
-        """Follow the loop to its next pause. A store that fails is asked again."""
-        while True:
-            try:
-                async with aclosing(self.inbox.watch(self.loop_id)) as changes:
-                    async for change in changes:
-                        if await self._is_at_rest(change):
-                            return reader.end()
-            except LoopNotFound:
-                raise
-            except StoreError as error:
-                LOG.warning("could not follow a loop; will retry: %s", error, extra={"loop_id": self.loop_id})
-                await anyio.sleep(_RETRY)
+        """Follow the loop to its next pause."""
+        async with aclosing(self.inbox.watch(self.loop_id)) as changes:
+            async for change in changes:
+                if await self._is_at_rest(change):
+                    reader.end()
+                    break
 
     async def _is_at_rest(self, change: LoopChange) -> bool:
         """Return whether a loop rests. One that failed and is due again does not, if it is driven here."""

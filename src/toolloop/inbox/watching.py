@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
-from collections.abc import AsyncGenerator, Collection, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Generator
 from functools import partial
 from math import inf
-from typing import Final, get_args
+from typing import Final, TypeVar, get_args
 
 from attrs import frozen
 
@@ -16,6 +17,7 @@ from toolloop._interface.calls import RunningCall
 from toolloop._journal.lease import read_progress
 from toolloop._journal.store_access import safely
 from toolloop._public import set_module
+from toolloop.errors import Conflict, LoopNotFound, StoreError, UnreadableSnapshot
 from toolloop.machine.queries import LoopStatus
 from toolloop.stores.arguments import check_seconds, check_text
 from toolloop.stores.optional import watching
@@ -24,6 +26,8 @@ from toolloop.stores.protocol import Store, StoredLoop
 Until = LoopStatus | Collection[LoopStatus]
 AT_REST: Final[tuple[LoopStatus, ...]] = ("needs_decision", "needs_command", "failed", "ended")
 _POLL = 1.0  # seconds, for stores that do not report changes, or not all of them
+LOG: Final = logging.getLogger("toolloop.inbox")
+T = TypeVar("T")
 
 
 @set_module("toolloop.inbox")
@@ -107,6 +111,25 @@ async def wait_until_async(store: Store, loop_id: str, wanted: frozenset[str], t
         while (row := await in_thread(partial(_head, store, loop_id))).status not in wanted:
             await news.wait(_time_to_wait(row, wanted, end))
         return row
+
+
+async def patiently(loop_id: str, follow: Callable[[], Awaitable[T]]) -> T:
+    """Call a function until the store does not fail, as a worker does: a second later, with a warning in the log.
+
+    Raises:
+        LoopNotFound, Conflict, UnreadableSnapshot: the store failed in a way that does not pass.
+
+    """
+    import anyio  # noqa: PLC0415 - loaded when it is first needed
+
+    while True:
+        try:
+            return await follow()
+        except (LoopNotFound, Conflict, UnreadableSnapshot):
+            raise
+        except StoreError as error:
+            LOG.warning("could not follow a loop; will retry: %s", error, extra={"loop_id": loop_id})
+            await anyio.sleep(_POLL)
 
 
 class _News:
