@@ -12,10 +12,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from anthropic import AsyncAnthropic, DefaultAsyncHttpxClient
 from attrs import define, field
 
 from tests.kit.fork_server import Line, serve as serve_programs
+from tests.kit.posting import PostingProvider
+from tests.kit.warm_up import warm_up
 from toolloop import SqliteStore, ToolContext, sub_loop, tool
 from toolloop.acp import AcpLoops, AcpSession, Factory, serve
 from toolloop.acp.__main__ import main
@@ -110,13 +111,13 @@ def model(body: dict[str, Any]) -> Any:
 
 def loops_at(folder: Path, url: str, **more: Any) -> AcpLoops:
     """The loops of an agent whose model answers at an address."""
-    client = AsyncAnthropic(
-        api_key="test-key",
-        base_url=url,
-        max_retries=0,
-        http_client=DefaultAsyncHttpxClient(trust_env=False, verify=False),
-    )
-    given = {"provider": client, "person": "ana", "params": PARAMS, "tools": tools_of(Ran(folder / "ran")), **more}
+    given = {
+        "provider": PostingProvider(url),
+        "person": "ana",
+        "params": PARAMS,
+        "tools": tools_of(Ran(folder / "ran")),
+        **more,
+    }
     return AcpLoops(**{"store": SqliteStore(folder / "loops.db"), **given})
 
 
@@ -166,7 +167,7 @@ def serve_socket(factory: Factory, end: socket.socket) -> None:
                 await serve(make, source, sink)
             finally:
                 for client in clients:
-                    if isinstance(client, AsyncAnthropic):
+                    if isinstance(client, PostingProvider):
                         await client.close()
 
     with suppress(OSError):  # the editor left while it was sent something
@@ -200,5 +201,6 @@ def command(line: Line, *, path: str, folder: str, arguments: Sequence[str]) -> 
 
 
 if __name__ == "__main__":
-    asyncio.run(asyncio.sleep(0))  # what an event loop imports
+    warm_up()
+    asyncio.run(asyncio.sleep(0))  # imports what an event loop needs
     serve_programs(socket.socket(fileno=int(sys.argv[1])), {"agent": agent, "command": command})

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, strategies as st
 
 from tests.acp.agents import Ran, model
 from tests.acp.editor import Card, Editor, NpmClients
-from tests.kit.effort import examples
+from tests.kit.effort import IS_DEEP, examples
 from tests.kit.fork_server import Child, ForkServer
 from toolloop import Approve, Deny, Inbox, SqliteStore
 from toolloop.acp.__main__ import main
@@ -239,7 +239,7 @@ class Script:
 
 
 @given(turns=TURNS)
-@examples(12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(100 if IS_DEEP else 12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_no_script_runs_a_call_twice_or_a_denied_one(
     server: ForkServer, api: FakeMessagesAPI, npm: NpmClients, turns: list[tuple[list[str], list[str]]]
 ) -> None:

@@ -7,12 +7,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import anthropic
 import anyio
 import anyio.to_thread
 import uvicorn
 
 from tests.kit.fork_server import Line, serve
+from tests.kit.posting import PostingProvider
+from tests.kit.warm_up import warm_up
 from toolloop import Ask, LoopConfig, Person, SqliteStore, ToolContext, sub_loop, tool
 from toolloop.agui import agui_app
 from toolloop.stores import StoredLoop
@@ -86,15 +87,9 @@ def may(person: Person, action: str, _loop: StoredLoop, _call: Any) -> bool:
 
 def serve_agui(line: Line, *, store: str, model: str, witness: str, is_shared: bool = False, **more: Any) -> None:
     """Serve AG-UI at a free port. `is_shared`: all persons see all threads, which exist already."""
-    client = anthropic.AsyncAnthropic(
-        api_key="test-key",
-        base_url=model,
-        max_retries=0,
-        http_client=anthropic.DefaultAsyncHttpxClient(trust_env=False, verify=False),
-    )
     app = agui_app(
         SqliteStore(store),
-        client,
+        PostingProvider(model),
         tools_of(line, Path(witness)),
         params=PARAMS,
         who=who,
@@ -105,8 +100,14 @@ def serve_agui(line: Line, *, store: str, model: str, witness: str, is_shared: b
     )
     with socket.create_server(("127.0.0.1", 0)) as listening:
         line.say(port=listening.getsockname()[1])
-        uvicorn.Server(uvicorn.Config(app, log_level="critical")).run(sockets=[listening])
+        uvicorn.Server(_configured(app)).run(sockets=[listening])
+
+
+def _configured(app: Any) -> uvicorn.Config:
+    return uvicorn.Config(app, log_level="critical", loop="asyncio", http="h11", ws="none")
 
 
 if __name__ == "__main__":
+    warm_up()
+    _configured(who).load()  # imports what each server needs
     serve(socket.socket(fileno=int(sys.argv[1])), {"serve_agui": serve_agui})

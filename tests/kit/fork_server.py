@@ -5,6 +5,7 @@ There are no sleeps. A child and the test talk over a socket of their own, so ea
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import select
@@ -181,6 +182,8 @@ class ForkServer:
 
 def serve(control: socket.socket, programs: dict[str, Callable[..., Any]]) -> None:
     """Fork a child for each request, until there are no more requests."""
+    gc.collect()
+    gc.freeze()  # no child looks through what all of them have
     answers = Line(control)
     while True:
         asked, descriptors, _, _ = socket.recv_fds(control, _MOST, 1)
