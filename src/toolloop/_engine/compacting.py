@@ -28,7 +28,7 @@ from toolloop.machine.record.replies import read_reply
 from toolloop.machine.values.chain import Chain
 from toolloop.machine.values.jsontext import JSON, decode
 from toolloop.machine.values.splicing import count_common, splices_between
-from toolloop.providers import OPTION_NAMES
+from toolloop.providers import OPTION_NAMES, AsyncProvider, Provider
 from toolloop.providers.protocol import Request
 from toolloop.tools import ToolRegistry
 
@@ -84,7 +84,7 @@ class SummaryRequest:
     """
 
     request: Request
-    provider: Any
+    provider: Provider | AsyncProvider | None
     _attempt: _Attempt
     _summary: Summary
 
@@ -276,7 +276,7 @@ class _FunctionProvider:
         return self.function(self.summary.messages())
 
 
-def _find_writer(strategy: Summarize, summary: Summary, *, is_async: bool) -> Any:
+def _find_writer(strategy: Summarize, summary: Summary, *, is_async: bool) -> Provider | AsyncProvider | None:
     """Return the provider that writes a summary; None means the loop's own."""
     function = strategy.function
     if function is None:

@@ -25,7 +25,7 @@ from toolloop._engine.tool_calls import CallRun
 from toolloop._interface.calls import RunningCall
 from toolloop._interface.progress import Progress
 from toolloop._journal.journal import Journal
-from toolloop._journal.records import PendingRecord
+from toolloop._journal.records import Kind, PendingRecord
 from toolloop._usage import IterationUsage
 from toolloop.events import WatchEvent
 from toolloop.machine.queries import driven, driven_at, find_run, list_running
@@ -103,7 +103,7 @@ class InProgress:
         """Return the loop at a path if it is driven; None if it is gone, or a loop above it is not running."""
         return driven_at(self.journal.state, path)
 
-    def record(self, event: ev.Event, kind: Any = None) -> PendingRecord:
+    def record(self, event: ev.Event, kind: Kind | None = None) -> PendingRecord:
         """Record an event, with the time and the active seconds since the last event that has them."""
         known = len(self.state.root.usage_log)
         if not isinstance(event, _UNTIMED):
@@ -149,7 +149,7 @@ class InProgress:
             )  # ids may repeat, so the key alone may be that of a later round
             return is_here and any(key in list_keys(each) for each in outstanding(self.state))
 
-        self._ask(effect.path, key, Question(asking, finish, lambda: None, is_wanted))
+        self._ask(effect.path, key, asking, finish, is_wanted)
 
     def _identify(self, path: Path) -> tuple[Any, ...] | None:
         """Return the identity of the loop at a path and of its last reply."""
@@ -169,25 +169,36 @@ class InProgress:
             loop = self.state.at(run.path)
             return self.may_count(run, result) and loop is not None and not isinstance(loop.phase, Finished)
 
-        self._ask(run.path, key, Question(asking, record, lambda: record(run.result), is_wanted, run))
+        self._ask(run.path, key, asking, record, is_wanted, give_up=lambda: record(run.result), run=run)
 
-    def _ask(self, path: Path, key: Key, question: Question) -> None:
+    def _ask(  # noqa: PLR0913 - the parts of a `Question`
+        self,
+        path: Path,
+        key: Key,
+        asking: Questions[Any],
+        finish: Callable[[Any], object],
+        is_wanted: Callable[[], bool],
+        *,
+        give_up: Callable[[], object] = lambda: None,
+        run: CallRun | None = None,
+    ) -> None:
         try:
-            question.first = next(question.asking)
+            first = next(asking)
         except StopIteration as done:  # there are no filters, as for most calls
-            question.finish(done.value)
-            return
-        operation = Operation(path, key, question)
-        question.goes_on = partial(self._goes_on, operation)
-        self.add(operation)
+            finish(done.value)
+        else:
+            question = Question(asking, finish, give_up, is_wanted, first, partial(self._goes_on, key), run)
+            self.add(Operation(path, key, question))
 
-    def _goes_on(self, operation: Operation) -> bool:
+    def _goes_on(self, key: Key, question: Question) -> bool:
         """Return whether to call the next function. Once the loop does not wait for the answer, it never will again."""
         with self.journal.lock:
-            if is_awaited := self.is_awaited(operation):
-                return is_awaited
-            self.drop(operation)
-            return False
+            operation = self.operations.get(key)
+            if operation is None or operation.work is not question:
+                return False
+            if not (is_awaited := question.is_wanted()):
+                self.drop(operation)
+            return is_awaited
 
     def is_awaited(self, operation: Operation) -> bool:
         """Return whether the loop still waits for this operation."""

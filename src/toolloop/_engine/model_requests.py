@@ -27,12 +27,12 @@ from toolloop.machine.record.effects import SendRequest
 from toolloop.machine.record.loop import Loop, Requesting
 from toolloop.machine.record.replies import read_reply, read_spent
 from toolloop.machine.record.state import Path
-from toolloop.machine.values.jsontext import decode
+from toolloop.machine.values.jsontext import JSON, decode
 from toolloop.machine.values.stop_reasons import STOP_REASONS
 from toolloop.prices import refuse_unpriced
 from toolloop.providers.accumulate import Accumulator
 from toolloop.providers.message_threads import ThreadedRequest
-from toolloop.providers.protocol import Request
+from toolloop.providers.protocol import AsyncProvider, Provider, Request
 
 LOG = logging.getLogger("toolloop")
 
@@ -47,7 +47,13 @@ class ModelRequests:
     """
 
     def __init__(
-        self, progress: InProgress, runtimes: Runtimes, provider: Any, options: DriveOptions, *, is_async: bool
+        self,
+        progress: InProgress,
+        runtimes: Runtimes,
+        provider: Provider | AsyncProvider,
+        options: DriveOptions,
+        *,
+        is_async: bool,
     ) -> None:
         """Start without a failed request.
 
@@ -63,7 +69,7 @@ class ModelRequests:
         self._options = options
         self._progress = progress
         self._runtimes = runtimes
-        self.provider = provider
+        self.provider: Provider | AsyncProvider = provider
         self.is_async = is_async
 
     def begin(self, runtime: Runtime, loop: Loop) -> None:
@@ -117,10 +123,7 @@ class ModelRequests:
     def _send_again(self, operation: Operation, request: ModelRequest) -> None:
         """Send a request again that the API refused, once it may begin. The loop still waits for its reply."""
         again = evolve(request, slot=Slot(request.slot.refused), read=Accumulator())
-        repeated = Operation(operation.path, operation.key, again, operation.recorded)
-        if again.hear is not None:
-            again.hear = partial(self._take_event, repeated, again)
-        self._progress.add(repeated)
+        self._progress.add(Operation(operation.path, operation.key, again, operation.recorded))
 
     def cancel(self, path: Path) -> None:
         """Give up a request in progress. What it has used is recorded as far as it is known."""
@@ -171,30 +174,22 @@ class ModelRequests:
     def _send(self, loop: Loop, request: Request) -> None:
         path = loop.setup.path
         started = RequestStarted(loop.iterations + 1, path=path, message_id=next_reply_id(loop))
-        operation, work = self._add(path, request, self.provider, started)
         is_streamed = self._options.live is not None or self._progress.journal.bus.reader is not None
-        if is_streamed and callable(getattr(self.provider, "stream", None)):
-            work.hear = partial(self._take_event, operation, work)
+        is_heard = is_streamed and callable(getattr(self.provider, "stream", None))
+        hear = partial(self._take_event, path) if is_heard else None
         self.errors.pop(path, None)
         is_priced = self._runtimes.prices(self._progress.state, path) is not None
-        operation.recorded = self._progress.record(ev.Requested(is_priced, path=path))
+        recorded = self._progress.record(ev.Requested(is_priced, path=path))
+        work = ModelRequest(request, self.provider, hear, self._progress.journal.bus.make_around(started))
+        self._progress.add(Operation(path, ("request", *path), work, recorded))
 
     def _send_for_summary(self, loop: Loop, wanted: SummaryRequest) -> None:
         path = loop.setup.path
         started = RequestStarted(loop.iterations + 1, summary=True, path=path)
-        _, work = self._add(path, wanted.request, wanted.provider or self.provider, started)
-        work.summary = wanted
-        self._progress.journal.bus.note([started])
-
-    def _add(
-        self, path: Path, request: Request, provider: Any, started: RequestStarted
-    ) -> tuple[Operation, ModelRequest]:
-        work = ModelRequest(request, provider)
-        if self._runtimes.observers(path):
-            work.around = partial(self._progress.journal.bus.around, started)
-        operation = Operation(path, ("request", *path), work)
-        self._progress.add(operation)
-        return operation, work
+        provider, bus = wanted.provider or self.provider, self._progress.journal.bus
+        work = ModelRequest(wanted.request, provider, around=bus.make_around(started), summary=wanted)
+        self._progress.add(Operation(path, ("request", *path), work))
+        bus.note([started])
 
     def _make_request(self, runtime: Runtime, loop: Loop) -> Request:
         """Return the next request of a loop, or raise a CallerError if the API would refuse it."""
@@ -232,15 +227,17 @@ class ModelRequests:
         self.errors[path] = error
         self._progress.record(ev.RequestFailed(make_failure(error), path=path), "step")
 
-    def _take_event(self, operation: Operation, request: ModelRequest, event: Any) -> bool:
+    def _take_event(self, path: Path, request: ModelRequest, event: Mapping[str, JSON]) -> bool:
         """Take an event of a streamed reply. Return whether the loop still waits for the reply."""
         piece = request.read.add(event)
         with self._progress.journal.lock:
-            loop = self._progress.loop(operation.path)
-            if loop is None or not self._progress.is_awaited(operation):
+            loop, operation = self._progress.loop(path), self._progress.operations.get(("request", *path))
+            if loop is None or operation is None or operation.work is not request:
+                return False
+            if not self._progress.is_awaited(operation):
                 return False
             if piece is not None:
-                self._progress.journal.bus.note([make_delta(piece, loop.iterations + 1, operation.path)])
+                self._progress.journal.bus.note([make_delta(piece, loop.iterations + 1, path)])
         self._progress.journal.bus.tell()
         return True
 

@@ -9,8 +9,9 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from threading import Thread
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from attrs import define, field
 
@@ -20,11 +21,20 @@ from toolloop._engine.tool_calls import CallRun, Steps
 from toolloop.machine.queries import driven_at
 from toolloop.machine.record.loop import Requesting, Stopping
 from toolloop.machine.record.state import Path, State
+from toolloop.machine.values.jsontext import JSON
 from toolloop.providers.accumulate import Accumulator
-from toolloop.providers.protocol import Reply, Request
+from toolloop.providers.protocol import (
+    AsyncProvider,
+    AsyncStreamingProvider,
+    Provider,
+    Reply,
+    Request,
+    StreamingProvider,
+)
 from toolloop.providers.replies import built_reply
 
 if TYPE_CHECKING:
+    from toolloop._engine.compacting import SummaryRequest
     from toolloop._journal.records import PendingRecord
 
 LOG = logging.getLogger("toolloop")
@@ -38,8 +48,9 @@ class ModelRequest:
     """A model request.
 
     Attributes:
-        hear: takes an event of the reply's stream, and returns whether the loop still waits for the reply; None if the
-            reply is not streamed.
+        provider: sends it, sync or async like the driver.
+        hear: takes the request and an event of the reply's stream, and returns whether the loop still waits for the
+            reply; None if the reply is not streamed.
         around: the context manager of the observers.
         read: the part of the reply that was streamed so far.
         summary: how to use the reply, if the request is for a summary of the history.
@@ -48,11 +59,11 @@ class ModelRequest:
     """
 
     request: Request
-    provider: Any
-    hear: Callable[[Mapping[str, Any]], bool] | None = None
+    provider: Provider | AsyncProvider
+    hear: Callable[[ModelRequest, Mapping[str, JSON]], bool] | None = None
     around: Callable[[], AbstractContextManager[object]] = nullcontext
+    summary: SummaryRequest | None = None
     read: Accumulator = field(factory=Accumulator)
-    summary: Any = None
     slot: Slot = field(factory=Slot)
 
     def perform(self) -> Steps:
@@ -60,10 +71,10 @@ class ModelRequest:
         with self.around():
             if self.hear is None:
                 return self.provider.send(self.request)
-            events = self.provider.stream(self.request)
+            events = cast("StreamingProvider", self.provider).stream(self.request)
             try:
                 for event in events:
-                    if not self.hear(event):
+                    if not self.hear(self, event):
                         break  # the loop no longer waits for it
                     yield
                 return self._whole(events)
@@ -74,11 +85,11 @@ class ModelRequest:
         """Send the request, and read the reply."""
         with self.around():
             if self.hear is None:
-                return await self.provider.send(self.request)
-            events = self.provider.stream(self.request)
+                return await cast("AsyncProvider", self.provider).send(self.request)
+            events = cast("AsyncStreamingProvider", self.provider).stream(self.request)
             try:
                 async for event in events:
-                    if not self.hear(event):
+                    if not self.hear(self, event):
                         break
                     await was_read()
                 return self._whole(events)
@@ -98,9 +109,9 @@ class Question:
         finish: takes the value of the generator.
         give_up: called if the question was cancelled, or the loop no longer waits for the answer.
         is_wanted: returns whether the loop waits for the answer.
-        run: the run whose result the functions filter; None for functions that are called before an effect.
         first: the first function, with its arguments.
         goes_on: returns whether to call the next function, after the first.
+        run: the run whose result the functions filter; None for functions that are called before an effect.
 
     """
 
@@ -108,18 +119,18 @@ class Question:
     finish: Callable[[Any], object]
     give_up: Callable[[], object]
     is_wanted: Callable[[], bool]
+    first: FunctionCall
+    goes_on: Callable[[Question], bool]
     run: CallRun | None = None
-    first: FunctionCall = field(init=False)
-    goes_on: Callable[[], bool] = field(init=False)
 
     def perform(self) -> Steps:
         """Call one function after the other."""
-        return ask_each(self.asking, self.first, self.goes_on)
+        return ask_each(self.asking, self.first, partial(self.goes_on, self))
         yield
 
     async def perform_async(self, _was_read: Callable[[], Awaitable[None]]) -> Any:
         """Call one function after the other, and await those that are declared async."""
-        return await await_each(self.asking, self.first, self.goes_on)
+        return await await_each(self.asking, self.first, partial(self.goes_on, self))
 
 
 @define(eq=False)

@@ -151,9 +151,9 @@ class Runtimes:
                 return None
             known = self._nested.get(path[:depth])
             if known is None or known.within != loop.setup.within:
-                known = self.begin(loop.setup, tool, Secrets())
-                known.is_new = True
-                known.secrets = partial(tool.secrets, decode(call.effective_input))
+                ask = partial(tool.secrets, decode(call.effective_input))
+                known = evolve(self.begin(loop.setup, tool, Secrets()), is_new=True, secrets=ask)
+                self._nested[path[:depth]] = known
             runtime = known
         return runtime
 

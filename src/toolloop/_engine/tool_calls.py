@@ -13,6 +13,7 @@ from typing import Any
 from attrs import define
 
 from toolloop._usage import IterationUsage
+from toolloop.machine.record.loop import Loop
 from toolloop.machine.rules.calls import error_result
 from toolloop.machine.values.calls import Call, Outcome, Result
 from toolloop.machine.values.jsontext import JSON, canonical, decode
@@ -22,6 +23,7 @@ from toolloop.tools import Tool, ToolContext, ToolRegistry
 from toolloop.tools.context import Report
 from toolloop.tools.function import not_awaitable
 from toolloop.tools.responses.results import ResultMaker
+from toolloop.tools.result_reader import ResultReader
 
 LOG = logging.getLogger("toolloop.tools")
 
@@ -41,7 +43,6 @@ class CallRun:
         results: makes its results.
         spent: the usage of requests of loops that the tool itself drives.
         around: makes the observers' context manager around the run, in its thread or task.
-        took: the duration in seconds, after the tool returned.
         result: its result, after the tool returned; result filters may still change it.
 
     """
@@ -54,7 +55,6 @@ class CallRun:
     results: ResultMaker
     spent: deque[IterationUsage]
     around: Callable[[], AbstractContextManager[object]] = nullcontext
-    took: float | None = None
     result: Result | None = None
 
     @property
@@ -120,8 +120,7 @@ class CallRun:
 
 def prepare_run(  # noqa: PLR0913 - everything that a tool needs
     tools: ToolRegistry,
-    setup: Setup,
-    iteration: int,
+    loop: Loop,
     call: Call,
     *,
     known: Callable[[], Collection[str] | None],
@@ -129,24 +128,27 @@ def prepare_run(  # noqa: PLR0913 - everything that a tool needs
     cancelled: Callable[[], bool] = lambda: False,
     report: Report = lambda *_: None,
     lease_ends_at: Callable[[], float | None] = lambda: None,
+    around: Callable[[], AbstractContextManager[object]] = nullcontext,
 ) -> CallRun:
     """Return the run of a call whose input fits its tool.
 
     Args:
         tools: the tools of the loop.
-        setup: the setup of the loop.
-        iteration: the iteration that the call belongs to.
+        loop: the loop, in the iteration that the call belongs to.
         call: the call while it runs.
         known: see `ResultMaker`.
         caller_state: the caller's own object, `ToolContext.state`.
         cancelled: returns whether the result is no longer needed.
         report: takes the tool's progress.
         lease_ends_at: returns the end of the driver's lease.
+        around: see `CallRun`.
 
     """
-    tool = tools.get(call.name)
+    tool, setup, iteration = tools.get(call.name), loop.setup, loop.iterations
     if tool is None:
         raise AssertionError(f"{call.name} was cleared to run, but is not a tool")
+    if isinstance(tool, ResultReader):
+        tool = tool.over(loop.results)
     spent = deque[IterationUsage]()
     context = ToolContext(
         call_id=call.id,
@@ -162,7 +164,7 @@ def prepare_run(  # noqa: PLR0913 - everything that a tool needs
     )
     limit = setup.tool_timeout if tool.timeout is None else tool.timeout
     results = ResultMaker(call, tools.adapter, setup.texts, known, setup.loop_id)
-    return CallRun(tool, call, setup, context, limit, results, spent)
+    return CallRun(tool, call, setup, context, limit, results, spent, around)
 
 
 def idempotency_key(setup: Setup, iteration: int, call: Call) -> str:

@@ -16,6 +16,7 @@ from toolloop._engine.runtimes import Runtime, Runtimes
 from toolloop._engine.sub_loops import SubLoop
 from toolloop._engine.tool_calls import CallRun, prepare_run
 from toolloop._interface.config import ResultFilter
+from toolloop._journal.records import Kind
 from toolloop.events import CallProgress, CallStarted, ResultFiltered
 from toolloop.machine.queries import answer_of
 from toolloop.machine.record import journal_events as ev
@@ -26,7 +27,6 @@ from toolloop.machine.tree_effects import outstanding
 from toolloop.machine.values.calls import Call, Outcome, Result, Status
 from toolloop.machine.values.jsontext import decode, encode
 from toolloop.tools.calls import ToolCall
-from toolloop.tools.result_reader import ResultReader
 
 LOG = logging.getLogger("toolloop")
 TOOLS_LOG = logging.getLogger("toolloop.tools")
@@ -67,7 +67,7 @@ class ToolRuns:
 
     def _start(self, runtime: Runtime, loop: Loop, call: Call) -> tuple[Operation, CallRun]:
         """Record that a call starts."""
-        path, iteration, bus = loop.setup.path, loop.iterations, self._progress.journal.bus
+        path, iteration, journal = loop.setup.path, loop.iterations, self._progress.journal
         operation: Operation
 
         def report(*progress: Any) -> None:
@@ -77,25 +77,19 @@ class ToolRuns:
 
         run = prepare_run(
             runtime.tools,
-            loop.setup,
-            iteration,
+            loop,
             call._replace(status=Status.RUNNING, attempts=call.attempts + 1),
             known=partial(runtime.known_tools, loop),
             caller_state=self._caller_state,
             cancelled=lambda: operation.interrupted or not self._progress.is_awaited(operation),
             report=report,
-            lease_ends_at=self._progress.journal.lease_ends_at,
+            lease_ends_at=journal.lease_ends_at,
+            around=journal.bus.make_around(CallStarted(iteration, call.id, call.name, path=path)),
         )
-        if isinstance(run.tool, ResultReader):
-            run.tool = run.tool.over(loop.results)
-        if self._runtimes.observers(path):
-            run.around = partial(bus.around, CallStarted(iteration, call.id, call.name, path=path))
-        operation = Operation(path, ("run", *path, call.id), run)
+        digest = digest_of(loop.setup, iteration, call)[:_LENGTH] if journal.is_stored else None
+        recorded = self._progress.record(ev.Started(call.id, digest, path=path))
+        operation = Operation(path, ("run", *path, call.id), run, recorded)
         self._progress.add(operation)
-        digest = None
-        if self._progress.journal.is_stored:
-            digest = digest_of(loop.setup, iteration, call)[:_LENGTH]
-        operation.recorded = self._progress.record(ev.Started(call.id, digest, path=path))
         return operation, run
 
     def _begin_nested(self, effect: RunCall, seen: Loop, call: Call, tool: SubLoop, came: Any) -> None:
@@ -108,7 +102,7 @@ class ToolRuns:
             return  # the effect is begun again with the new state
         if isinstance(came, Exception):
             operation, run = self._start(runtime, loop, call)
-            self.record_end(operation, run, run.results.failed(came), "step")
+            self.record_end(operation, run, run.results.failed(came), kind="step")
             self._progress.drop(operation)
         else:
             opened, secrets = came
@@ -117,7 +111,7 @@ class ToolRuns:
 
     def ended(self, operation: Operation, run: CallRun, result: Result, *, is_awaited: bool) -> None:
         """Record the result of a run, once the result filters have seen it."""
-        run.took = operation.took
+        record = partial(self.record_end, operation, run, took=operation.took)
         may_count = self._progress.may_count(run, result)
         runtime = self._runtimes.at(self._progress.state, operation.path) if may_count else None
         filters = () if runtime is None else runtime.config.result_filters
@@ -127,18 +121,34 @@ class ToolRuns:
             if not self._progress.journal.is_stored and not may_count:
                 return  # with a store, the journal keeps late ends
         if not filters or result.outcome is not Outcome.RETURNED:
-            self.record_end(operation, run, result)
+            record(result)
             return
         asking = call_filters(filters, run, result, self._progress.announce)
-        self._progress.ask_filters(run, result, asking, partial(self.record_end, operation, run))
+        self._progress.ask_filters(run, result, asking, record)
 
-    def record_end(self, operation: Operation, run: CallRun, result: Result | None, kind: Any = None) -> None:
-        """Record the end of a run. `result`: None if it was cancelled, so that its effects are unknown."""
-        took = operation.took if run.took is None else run.took
+    def record_end(
+        self,
+        operation: Operation,
+        run: CallRun,
+        result: Result | None,
+        *,
+        took: float | None = None,
+        kind: Kind | None = None,
+    ) -> None:
+        """Record the end of a run.
+
+        Args:
+            operation: the operation that performs it.
+            run: the run.
+            result: None if it was cancelled, so that its effects are unknown.
+            took: the duration in seconds; None means until now.
+            kind: see `Journal.record`.
+
+        """
         ended = ev.Ended(
             run.call.id,
             result,
-            took,
+            operation.took if took is None else took,
             *run.identity,
             above=run.setup.runs,
             spent=tuple(run.spent),
@@ -155,7 +165,7 @@ class ToolRuns:
             finish(result)
             return
         known = partial(runtime.known_tools, loop)
-        run = prepare_run(runtime.tools, loop.setup, loop.iterations, call, known=known)
+        run = prepare_run(runtime.tools, loop, call, known=known)
         asking = call_filters(runtime.config.result_filters, run, result, self._progress.announce)
         self._progress.ask(effect, asking, finish)
 

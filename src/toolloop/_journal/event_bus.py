@@ -138,12 +138,12 @@ class EventBus:
         """The number of events so far."""
         return self._first + len(self._since)
 
-    def around(self, event: WatchEvent) -> AbstractContextManager[object]:
-        """Enter the observers' context managers around the request or run that an event begins, and return them.
+    def make_around(self, event: WatchEvent) -> Callable[[], AbstractContextManager[object]]:
+        """Return a function that enters the observers' context managers around what an event begins, and returns them.
 
-        Enter and leave them in the thread or task that sends the request or runs the tool.
+        Call it, and leave them, in the thread or task that sends the request or runs the tool.
         """
-        return self._observers.around(event)
+        return partial(self._observers.enter_around, event) if self._observers.find(event.path) else nullcontext
 
     def close(self) -> None:
         """Notify the observers that the handle was closed."""
@@ -204,17 +204,17 @@ class _Observers:
     def __init__(self, loop_id: str, source: Callable[[], Source | None], observers: ObserversOf) -> None:
         self._loop_id = loop_id
         self._source = source
-        self._observers = observers
+        self.find = observers
         self._watchers: dict[int, tuple[CalledObserver, CalledObserver | None]] = {}
 
     def tell(self, event: WatchEvent) -> None:
-        if not self._observers(event.path):  # most loops have none
+        if not self.find(event.path):  # most loops have none
             return
         for observer in self._of(event.path):
             with self._guarded():
                 observer(event)
 
-    def around(self, event: WatchEvent) -> AbstractContextManager[object]:
+    def enter_around(self, event: WatchEvent) -> AbstractContextManager[object]:
         wanting: list[Any] = [each for each in self._of(event.path) if hasattr(type(each), "around")]
         if not wanting:
             return _NOTHING
@@ -244,7 +244,7 @@ class _Observers:
 
     def _of(self, path: Path) -> Iterator[CalledObserver]:
         asked: list[CalledObserver] = []
-        for observer in self._observers(path):
+        for observer in self.find(path):
             if not hasattr(type(observer), "for_loop"):
                 yield observer
             elif not any(each is observer for each in asked):  # call it once, even if nested loops name it too
@@ -264,7 +264,7 @@ class _Observers:
         return known[1]
 
     def _observes(self, observer: CalledObserver, path: Path) -> bool:
-        return any(each is observer for each in self._observers(path))
+        return any(each is observer for each in self.find(path))
 
     @contextmanager
     def _guarded(self) -> Generator[None, None, None]:
