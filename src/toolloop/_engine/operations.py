@@ -257,30 +257,24 @@ def notice_ends(state: State, operations: Iterable[Operation]) -> None:
             operation.left_at = time.monotonic()
 
 
-def find_grace(state: State, operation: Operation) -> float | None:
-    """Return until when the driver waits for an operation, by `time.monotonic`; None if its loop is not to end."""
-    return None if operation.left_at is None else operation.left_at + state.root.setup.stop_grace
-
-
 def list_graces(state: State, operations: Iterable[Operation]) -> list[tuple[Operation, float]]:
     """Return the operations of loops that are to end, each with the seconds for which the driver still waits."""
-    now, until = time.monotonic(), [(each, find_grace(state, each)) for each in operations]
-    return [(each, max(0.0, at - now)) for each, at in until if at is not None]
+    late = time.monotonic() - state.root.setup.stop_grace
+    return [(each, max(0.0, each.left_at - late)) for each in operations if each.left_at is not None]
 
 
 def is_graced(state: State, operation: Operation) -> bool:
     """Return whether `stop_grace` seconds have not passed since the loop was seen to end."""
-    until = find_grace(state, operation)
-    return until is None or time.monotonic() < until
+    left_at = operation.left_at
+    return left_at is None or time.monotonic() < left_at + state.root.setup.stop_grace
 
 
 def is_given_up(state: State, operation: Operation) -> bool:
     """Return whether it is a request that a stop cut off: at once if its reply is streamed, else after the grace."""
     work = operation.work
-    if not isinstance(work, ModelRequest):
+    if not isinstance(work, ModelRequest) or not _is_stopped(state, operation):
         return False
-    is_cut = work.hear is not None or work.slot.waits or not is_graced(state, operation)
-    return is_cut and _is_stopped(state, operation)
+    return work.hear is not None or work.slot.waits or not is_graced(state, operation)
 
 
 def _is_stopped(state: State, operation: Operation) -> bool:

@@ -32,6 +32,7 @@ class Runtime:
 
     Attributes:
         within: the calls that the loop is inside of; see `Setup`.
+        prices: the prices that its configuration has.
         requests: makes its requests.
         policies: judge its calls.
         compactor: decides when to compact its history.
@@ -46,6 +47,7 @@ class Runtime:
     tools: ToolRegistry
     config: LoopConfig
     within: tuple[tuple[int, str, int], ...]
+    prices: Prices | None
     requests: RequestMaker
     policies: Policies
     compactor: Compactor
@@ -64,6 +66,7 @@ class Runtime:
             tools,
             config,
             setup.within,
+            config.pricing(),
             requests,
             Policies(tools, config),
             Compactor(config.strategies(), tools, requests),
@@ -160,8 +163,7 @@ class Runtimes:
     def prices(self, state: State, path: Path) -> Prices | None:
         """Return the prices for a loop: its own, or those of the nearest loop around it that has some."""
         around = (self.at(state, path[:depth]) for depth in range(len(path), -1, -1))
-        found = (runtime.config.pricing() for runtime in around if runtime is not None)
-        return next((prices for prices in found if prices is not None), None)
+        return next((each.prices for each in around if each is not None and each.prices is not None), None)
 
     def begin(self, setup: Setup, tool: SubLoop, secrets: Secrets) -> Runtime:
         """Make the runtime of a new loop inside a call of this tool."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import contextmanager
 from functools import partial
-from typing import Any, Generic
+from typing import Generic
 
 from attrs import frozen
 
@@ -21,6 +21,7 @@ from toolloop._engine.tool_runs import ToolRuns
 from toolloop._handles.commands import Commands
 from toolloop._handles.issuing import CommandIssuer
 from toolloop._handles.opening import LoopParts
+from toolloop._handles.turns import Driving, Turns
 from toolloop._handles.waking import WakeUp
 from toolloop._journal.journal import Journal, LocalJournal
 from toolloop._journal.lease import DriverLease, DriverName
@@ -50,6 +51,8 @@ class Assembly(Generic[D]):
         commands: the caller's commands, as functions of the state.
         issuer: issues them to the journal.
         driver: performs the operations of the engine, sync or async.
+        driving: tracks whether a turn is in progress.
+        turns: makes the result of each turn.
         late: stores ends of calls that come while no driver works.
 
     """
@@ -64,6 +67,8 @@ class Assembly(Generic[D]):
     commands: Commands
     issuer: CommandIssuer
     driver: D
+    driving: Driving
+    turns: Turns
     late: Callable[[], None]
 
     def begin_stored(self) -> None:
@@ -103,34 +108,26 @@ class Assembly(Generic[D]):
     def _is_to_be_taken_over(self) -> bool:
         return self.given.take_over or under_way(self.journal.state)
 
-    def turn(self, unread: Unread | AsyncUnread | None) -> AbstractContextManager[None]:
-        """Return the context manager of a turn. `unread`: of its reader; None means that it is not streamed.
+    @contextmanager
+    def turn(self, unread: Unread | AsyncUnread | None) -> Generator[None]:
+        """Give up the operations in progress at the end of a turn, unless the turn's generator is being closed.
 
-        It replaces the reader of the previous turn, so no cleanup is needed after an interrupt.
+        The garbage collector may close a generator in any thread, between any two bytecodes, and that thread may hold
+        any lock. So closing takes no lock and stores nothing. `Engine.wake` ends the operations that such a turn left
+        behind, and the thread that renews leases gives back its lease.
+
+        `unread`: of the turn's reader; None means that it is not streamed. It replaces that of the previous turn.
         """
-        self.journal.bus.reader = None if unread is None else unread.tell
-        return _Leaving(self.engine)
-
-
-class _Leaving:
-    """Gives up the operations in progress at the end of a turn, unless the turn's generator is being closed.
-
-    The garbage collector may close a generator in any thread, between any two bytecodes, and that thread may hold any
-    lock. So closing takes no lock and stores nothing. `Engine.wake` ends the operations that such a turn left behind,
-    and the thread that renews leases gives back its lease.
-    """
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-
-    def __enter__(self) -> None:
-        """Do nothing."""
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is GeneratorExit:
-            return
-        self._engine.leave()
-        self._engine.journal.bus.settle()
+        self.journal.bus.reader, is_closed = None if unread is None else unread.tell, False
+        try:
+            yield
+        except GeneratorExit:
+            is_closed = True
+            raise
+        finally:
+            if not is_closed:
+                self.engine.leave()
+                self.journal.bus.settle()
 
 
 def assemble(parts: LoopParts, driver_class: type[D], options: DriveOptions = ALONE) -> Assembly[D]:
@@ -151,13 +148,23 @@ def assemble(parts: LoopParts, driver_class: type[D], options: DriveOptions = AL
     engine = Engine(progress, runtimes, requests, runs, woken=woken, is_asleep=is_asleep, holds=options.holds)
     notifier, lease = driver_class.make_notifier(engine), None
     if stored is not None:
-        uses: dict[str, Any] = {"in_use": progress.has_runs, "show": progress.show, "on_change": notifier.notify}
-        lease = DriverLease(stored, name, **uses, live=options.live, take_over=parts.take_over)
+        lease = DriverLease(
+            stored,
+            name,
+            in_use=progress.has_runs,
+            show=progress.show,
+            on_change=notifier.notify,
+            live=options.live,
+            take_over=parts.take_over,
+        )
     late = journal.bus.tell if lease is None else lease.store_late_ends
     driver = driver_class(engine, notifier, late, leaves_behind=options.leaves_behind)
     commands = Commands(runtimes, journal.now)
-    issuer = CommandIssuer(commands, journal, driver, engine.woken)
-    return Assembly(parts, journal, lease, progress, runtimes, requests, engine, commands, issuer, driver, late)
+    issuer, driving = CommandIssuer(commands, journal, notifier, engine.woken), Driving(journal, lease)
+    turns = Turns(journal, issuer, driving, requests.errors, engine.running, output=here.config.typed())
+    return Assembly(
+        parts, journal, lease, progress, runtimes, requests, engine, commands, issuer, driver, driving, turns, late
+    )
 
 
 def _read_metadata(store: Store, loop_id: str) -> Mapping[str, str]:

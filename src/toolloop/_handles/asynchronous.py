@@ -163,33 +163,34 @@ class AsyncToolLoopHandle(HandleBase[AsyncProvider | AsyncSdkClient, AsyncDriver
 
     async def _drive(self, asked: str, unread: AsyncUnread | None = None) -> Turn:
         async with self._letting_go():
-            turn: Turn = await self._driving.make_steps(self._drive_turn, asked, unread)
+            turn: Turn = await self._parts.driving.make_steps(self._drive_turn, asked, unread)
             return turn
 
     async def _drive_turn(self, own: list[weakref.ref[Any]], asked: str, unread: AsyncUnread | None = None) -> Turn:
         """Drive one turn. `own`: see `Driving`."""
         # Let other tasks run at least once in each turn, even if neither the provider nor a tool ever waits.
         await anyio.lowlevel.checkpoint()
-        self._driving.begin(own, asked=asked, state=type(self.state.root.phase).__name__)
-        with self._parts.turn(unread):
-            self._parts.issuer.take_edits(asked)
-            phase = self.state.root.phase
-            if isinstance(phase, Waiting) or (isinstance(phase, ENDED) and self._parts.journal.is_behind):
+        parts, turns = self._parts, self._parts.turns
+        parts.driving.begin(own, asked=asked)
+        with parts.turn(unread):
+            parts.issuer.take_edits(asked)
+            phase = parts.journal.state.root.phase
+            if isinstance(phase, Waiting) or (isinstance(phase, ENDED) and parts.journal.is_behind):
                 await self._catch_up()
-            over = self._turns.terminal()
-            self._parts.issuer.edits.invalidate()
+            over = turns.terminal()
+            parts.issuer.edits.invalidate()
             if over is not None:
-                return self._turns.hand_over(over)
-            if self._parts.lease is not None and not self._parts.lease.is_shared:
-                await self._in_thread(self._parts.lease.acquire)
-            turn = self._turns.current()
+                return turns.hand_over(over)
+            if parts.lease is not None and not parts.lease.is_shared:
+                await self._in_thread(parts.lease.acquire)
+            turn = turns.current()
             if turn is None and unread is not None:
-                self._parts.engine.woken()  # raises `Drift` when the stream is entered
+                parts.engine.woken()  # raises `Drift` when the stream is entered
                 await unread.was_read()
             if turn is not None:
-                return self._turns.hand_over(turn)
-            driven: Turn = await self._parts.driver.drive(self._turns.at_rest, unread)
-            return self._turns.hand_over(driven)
+                return turns.hand_over(turn)
+            driven: Turn = await parts.driver.drive(turns.at_rest, unread)
+            return turns.hand_over(driven)
 
     @asynccontextmanager
     async def _letting_go(self) -> AsyncGenerator[None]:
@@ -231,7 +232,7 @@ class AsyncToolLoopHandle(HandleBase[AsyncProvider | AsyncSdkClient, AsyncDriver
         until: Callable[[], bool] | None = None,
     ) -> Turn:
         while True:
-            questions = self._turns.make_questions(until, partial(self._drive, "run()", unread), self._catch_up)
+            questions = self._parts.turns.make_questions(until, partial(self._drive, "run()", unread), self._catch_up)
             known = self._parts.journal.lost
             async with self._letting_go():
                 self._parts.engine.goes_on = unread is None and self._parts.lease is not None
@@ -240,7 +241,7 @@ class AsyncToolLoopHandle(HandleBase[AsyncProvider | AsyncSdkClient, AsyncDriver
                 finally:
                     self._parts.engine.goes_on = False
                     questions.close()
-            self._turns.refuse_loss(known)
+            self._parts.turns.refuse_loss(known)
             if not isinstance(turn, Yielded) or not turn.pending or ask is None:
                 return turn
             await call_either(ask, turn)

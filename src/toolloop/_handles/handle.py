@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from typing import Any, ClassVar, Generic, Literal, Self, TypeVar, overload
+from typing import Any, Generic, Literal, Self, TypeVar, overload
 
 from attrs import evolve
 
@@ -42,8 +42,6 @@ CallKey = TypeVar("CallKey", bound=str | ToolCall)
 class HandleBase(LoopReads[D], Generic[ProviderOrClient, D]):
     """The base class of `ToolLoopHandle` and `AsyncToolLoopHandle`. Not public."""
 
-    _driver_class: ClassVar[type[Any]]  # the class of its driver, `D`
-
     def __init__(  # noqa: PLR0913 - the parts of a loop, all but two of them optional
         self,
         provider: ProviderOrClient,
@@ -59,7 +57,7 @@ class HandleBase(LoopReads[D], Generic[ProviderOrClient, D]):
         """Set up the loop. It sends and stores nothing, and starts no clock. See `ToolLoopHandle`."""
         here = Here.of(provider, tools, config, context, clock, is_async=self._driver_class.is_async)
         parts = new_loop(here, params, store=store, loop_id=loop_id)
-        self._keep(assemble(parts, self._driver_class))
+        self._parts = assemble(parts, self._driver_class)
 
     @classmethod
     def restore(  # noqa: PLR0913 - the parts of a loop that are not in a snapshot
@@ -120,7 +118,7 @@ class HandleBase(LoopReads[D], Generic[ProviderOrClient, D]):
     def _of(cls, parts: Assembly[D]) -> Self:
         """Return a handle for an assembled loop."""
         handle = cls.__new__(cls)
-        handle._keep(parts)  # noqa: SLF001 - its own class
+        handle._parts = parts  # noqa: SLF001 - its own class
         return handle
 
     # --- commands ---

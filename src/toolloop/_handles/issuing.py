@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from toolloop._drivers.driver import Driver
+from toolloop._drivers.driver import AnyNotifier
 from toolloop._engine.deciding import Decided, Decisions
 from toolloop._handles.commands import Commands, Said
 from toolloop._interface.decisions import name_of
@@ -33,12 +33,14 @@ class CommandIssuer:
 
     """
 
-    def __init__(self, commands: Commands, journal: Journal, driver: Driver, may_drive: Callable[[], object]) -> None:
-        """Keep the parts, and start without edits. `may_drive`: raises `Drift` if the loop may not be driven."""
+    def __init__(
+        self, commands: Commands, journal: Journal, notifier: AnyNotifier, may_drive: Callable[[], object]
+    ) -> None:
+        """Start without edits. `may_drive`: raises `Drift` if the loop may not be driven."""
         self.edits: MessageEdits = MessageEdits()
         self._commands = commands
         self._journal = journal
-        self._driver = driver
+        self._notifier = notifier
         self._may_drive = may_drive
 
     def say(self, asked: str, said: Said, *, firm: bool = True) -> None:
@@ -77,11 +79,11 @@ class CommandIssuer:
             self._tell()
 
         self._journal.bus.put_off(later)
-        self._driver.notifier.notify()
+        self._notifier.notify()
 
     def _tell(self) -> None:
         """Deliver the watch events of a command, and notify the driver."""
-        self._driver.notifier.notify()
+        self._notifier.notify()
         self._journal.bus.tell()
 
     def take_edits(self, asked: str, said: Said | None = None) -> None:

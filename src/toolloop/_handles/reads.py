@@ -7,7 +7,6 @@ from typing import Any, ClassVar, Generic
 
 from toolloop._drivers.driver import D
 from toolloop._handles.assembly import Assembly
-from toolloop._handles.turns import Driving, Turns
 from toolloop._interface.calls import list_pending_calls
 from toolloop._interface.grants import Grants, list_standing_grants
 from toolloop._interface.loop_view import LoopView, view_of
@@ -24,14 +23,7 @@ class LoopReads(Generic[D]):
     """The reads of a handle, and the parts of its loop. Not public."""
 
     _driver_class: ClassVar[type[Any]]  # the class of its driver, `D`
-
-    def _keep(self, parts: Assembly[D]) -> None:
-        """Keep the parts of an assembled loop."""
-        self._parts = parts
-        self._driving = Driving(parts.journal, parts.lease)
-        output = parts.runtimes.root.config.typed()
-        errors, running = parts.requests.errors, parts.engine.running
-        self._turns = Turns(parts.journal, parts.issuer, self._driving, errors, running, output=output)
+    _parts: Assembly[D]
 
     @property
     def state(self) -> State:
@@ -71,7 +63,7 @@ class LoopReads(Generic[D]):
     @property
     def is_finished(self) -> bool:
         """Whether this handle has returned a `Completed` or an `Error`, and no command has continued the loop since."""
-        return self._turns.is_finished
+        return self._parts.turns.is_finished
 
     @property
     def messages(self) -> tuple[JSON, ...]:
@@ -86,7 +78,7 @@ class LoopReads(Generic[D]):
     @property
     def pending_turn(self) -> Yielded | None:
         """The `Yielded` that waits for a command, or None."""
-        return self._turns.pending
+        return self._parts.turns.pending
 
     @property
     def next_deadline(self) -> datetime | None:
@@ -110,11 +102,11 @@ class LoopReads(Generic[D]):
             IllegalCommand: a turn is in progress, or the loop is nested too deep to run.
 
         """
-        return self._parts.issuer.edits.open_list(self.state.root, is_driven=self._driving.is_active)
+        return self._parts.issuer.edits.open_list(self.state.root, is_driven=self._parts.driving.is_active)
 
     def into_result(self) -> ToolLoopResult:
         """Return the outcome so far; before the end, its termination is `Unfinished()` or `Failed(error)`."""
-        return self._turns.result_so_far()
+        return self._parts.turns.result_so_far()
 
     def view(self, *, messages: bool = False) -> LoopView:
         """Return the loop as JSON, for a page: its state, pending calls, last text, usage and remaining limits.
@@ -123,13 +115,13 @@ class LoopReads(Generic[D]):
         run. If another process runs them, a sync handle reads their progress from the store. `messages`: whether it has
         the conversation, each message with its id.
         """
-        error = self._turns.error()
+        error = self._parts.turns.error()
         text = None if error is None else str(error)
         return view_of(self.state, error=text, doing=self._doing(), messages=messages)
 
     def _doing(self) -> tuple[bool | None, Progress]:
         """Return whether the loop has a driver, and what that does now."""
-        if self._driving.is_active or self._parts.progress.has_runs():
+        if self._parts.driving.is_active or self._parts.progress.has_runs():
             return True, self._parts.progress.show()
         lease = self._parts.lease
         if lease is None or status_of(self.state) not in ("running", "stopping"):

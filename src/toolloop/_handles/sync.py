@@ -214,7 +214,7 @@ class ToolLoopHandle(HandleBase[Provider | SdkClient, SyncDriver]):
 
         """
         try:
-            turn: Turn = exhaust(self._driving.make_steps(self._drive_turn, "next_turn()"))
+            turn: Turn = exhaust(self._parts.driving.make_steps(self._drive_turn, "next_turn()"))
             return turn
         finally:
             self._parts.late()
@@ -238,32 +238,33 @@ class ToolLoopHandle(HandleBase[Provider | SdkClient, SyncDriver]):
 
         """
         unread = Unread(self._parts.driver.notifier)
-        steps = self._driving.make_steps(self._drive_turn, "stream_turn()", unread)
+        steps = self._parts.driving.make_steps(self._drive_turn, "stream_turn()", unread)
         return TurnStream(steps, unread, self._parts.engine.timer, self._parts.late)
 
     def _drive_turn(
         self, own: list[weakref.ref[Any]], asked: str, unread: Unread | None = None
     ) -> Generator[None, None, Turn]:
         """Drive one turn. `own`: see `Driving`."""
-        self._driving.begin(own, asked=asked, state=type(self.state.root.phase).__name__)
-        with self._parts.turn(unread):
-            self._parts.issuer.take_edits(asked)
-            if isinstance(self.state.root.phase, Waiting):
+        parts, turns = self._parts, self._parts.turns
+        parts.driving.begin(own, asked=asked)
+        with parts.turn(unread):
+            parts.issuer.take_edits(asked)
+            if isinstance(parts.journal.state.root.phase, Waiting):
                 self._catch_up()
-            over = self._turns.terminal()
-            self._parts.issuer.edits.invalidate()
+            over = turns.terminal()
+            parts.issuer.edits.invalidate()
             if over is not None:
-                return self._turns.hand_over(over)
-            if self._parts.lease is not None:
-                self._parts.lease.acquire()
-            turn = self._turns.current()
+                return turns.hand_over(over)
+            if parts.lease is not None:
+                parts.lease.acquire()
+            turn = turns.current()
             if turn is None and unread is not None:
-                self._parts.engine.woken()  # raises `Drift` when the stream is entered
+                parts.engine.woken()  # raises `Drift` when the stream is entered
                 yield
             if turn is not None:
-                return self._turns.hand_over(turn)
-            steps: Generator[None, None, Turn] = self._parts.driver.drive(self._turns.at_rest, unread)
-            return self._turns.hand_over((yield from steps))
+                return turns.hand_over(turn)
+            steps: Generator[None, None, Turn] = parts.driver.drive(turns.at_rest, unread)
+            return turns.hand_over((yield from steps))
 
     def run(
         self, ask: Callable[[Yielded], object] | None = None, *, until: Callable[[], bool] | None = None
@@ -309,8 +310,8 @@ class ToolLoopHandle(HandleBase[Provider | SdkClient, SyncDriver]):
     ) -> Generator[None, None, Turn]:
         """Drive like `run()`. At each step, the reader of a stream can read."""
         while True:
-            next_turn = partial(self._driving.make_steps, self._drive_turn, "run()", unread)
-            questions = self._turns.make_questions(until, next_turn, self._catch_up)
+            next_turn = partial(self._parts.driving.make_steps, self._drive_turn, "run()", unread)
+            questions = self._parts.turns.make_questions(until, next_turn, self._catch_up)
             self._parts.engine.goes_on = unread is None and self._parts.lease is not None
             known = self._parts.journal.lost
             try:
@@ -319,7 +320,7 @@ class ToolLoopHandle(HandleBase[Provider | SdkClient, SyncDriver]):
                 self._parts.engine.goes_on = False
                 questions.close()
             self._parts.late()
-            self._turns.refuse_loss(known)
+            self._parts.turns.refuse_loss(known)
             if not isinstance(turn, Yielded) or not turn.pending or ask is None:
                 return turn
             ask(turn)

@@ -304,7 +304,7 @@ class Driving:
             self._lease.keep(steps)
         return steps
 
-    def begin(self, own: list[weakref.ref[StepsOrTask]], *, asked: str, state: str) -> None:
+    def begin(self, own: list[weakref.ref[StepsOrTask]], *, asked: str) -> None:
         """Begin to drive. The generator or coroutine itself calls this.
 
         Raises:
@@ -315,7 +315,7 @@ class Driving:
             if self.is_active:
                 raise IllegalCommand(
                     f"{asked}: another caller drives this loop. Wait until its turn is over; you can decide calls now",
-                    state=state,
+                    state=type(self._journal.state.root.phase).__name__,
                     asked=asked,
                     allowed=("decide()", "pending", "view()", "resume(Stop())"),
                 )

@@ -61,7 +61,8 @@ def watch(before: State, event: ev.Event, after: State) -> list[WatchEvent]:
         old = before.loops.get(path)
         if old is None or (old is loop and path != place):
             continue
-        found = _report(old, event, loop) if path == place else []
+        report = _REPORTS.get(type(event)) if path == place else None
+        found = [] if report is None else report(old, event, loop)
         if old.round is not None and loop.round is not None and old.round.calls is not loop.round.calls:
             found += _report_calls(old.round, event if path == place else None, loop.round, loop.iterations)
         seen += _set_path(path, found)
@@ -88,11 +89,6 @@ def _set_path(path: tuple[str, ...], events: list[WatchEvent]) -> list[WatchEven
 
 
 # --- watch events of the loop in which an event happened --------------------------------------------------------------
-
-
-def _report(before: Loop, event: ev.Event, after: Loop) -> list[WatchEvent]:
-    report = _REPORTS.get(type(event))
-    return [] if report is None else report(before, event, after)
 
 
 def _report_request(before: Loop, _event: ev.Requested, after: Loop) -> list[WatchEvent]:
