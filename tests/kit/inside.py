@@ -126,7 +126,7 @@ def interrupted_wait(handle: Handle, *events: threading.Event) -> Iterator[None]
 def set_notifier(handle: Handle, notifier: Any) -> None:
     """Let the driver wait with another notifier."""
     driver: Any = handle._parts.driver
-    driver.notifier = driver.threads.notifier = notifier
+    driver.notifier = driver.threads.notifier = handle._parts.issuer._notifier = notifier
 
 
 def before_each_notification(handle: Handle, act: Callable[[], None]) -> None:

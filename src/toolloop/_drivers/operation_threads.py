@@ -8,39 +8,29 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from toolloop._drivers.notifier import AsyncNotifier, Notifier
+from attrs import define
+
+from toolloop._drivers.driver import AnyNotifier
 from toolloop._engine.engine import Engine
 from toolloop._engine.operations import Operation
 
 
+@define(eq=False)
 class OperationThreads:
     """Performs operations, each in its own thread, and reports their ends to the engine.
 
-    Attributes:
-        notifier: the notifier of the driver.
+    Args:
+        engine: takes the ends.
+        notifier: of the driver.
+        when_late: stores, in its thread, the end of a call that comes while no driver works.
+        ask: performs a question in such a thread.
 
     """
 
-    def __init__(
-        self,
-        engine: Engine,
-        notifier: Notifier | AsyncNotifier,
-        when_late: Callable[[], None],
-        ask: Callable[[Operation], Any],
-    ) -> None:
-        """Start no thread yet.
-
-        Args:
-            engine: takes the ends.
-            notifier: of the driver.
-            when_late: stores, in its thread, the end of a call that comes while no driver works.
-            ask: performs a question in such a thread.
-
-        """
-        self.notifier = notifier
-        self._engine = engine
-        self._ask = ask
-        self._when_late = when_late
+    _engine: Engine
+    notifier: AnyNotifier
+    _when_late: Callable[[], None]
+    _ask: Callable[[Operation], Any]
 
     def launch(self, operation: Operation, perform: Callable[[], Any]) -> None:
         """Start a thread that launches an operation and performs it."""

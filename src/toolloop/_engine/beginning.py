@@ -6,6 +6,8 @@ import logging
 from collections.abc import Iterable, Sequence
 from functools import partial
 
+from attrs import frozen
+
 from toolloop._engine.failures import describe_error
 from toolloop._engine.in_progress import InProgress, ask_one
 from toolloop._engine.model_requests import ModelRequests
@@ -28,15 +30,14 @@ from toolloop.tools.sdk_tools import ServerTools
 LOG = logging.getLogger("toolloop")
 
 
+@frozen(eq=False)
 class Beginnings:
     """Begins effects. Hold the lock of the journal when you call a method."""
 
-    def __init__(self, progress: InProgress, runtimes: Runtimes, requests: ModelRequests, runs: ToolRuns) -> None:
-        """Keep the parts."""
-        self._progress = progress
-        self._runtimes = runtimes
-        self._requests = requests
-        self._runs = runs
+    _progress: InProgress
+    _runtimes: Runtimes
+    _requests: ModelRequests
+    _runs: ToolRuns
 
     def begin(self, effect: Effect) -> None:
         """Begin an effect that is outstanding."""

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from attrs import evolve
+from attrs import define, evolve, field
 
 from toolloop._engine.compacting import SummaryRequest
 from toolloop._engine.failures import describe_error, make_failure
 from toolloop._engine.in_progress import InProgress, ask_one
-from toolloop._engine.operations import ModelRequest, Operation
+from toolloop._engine.operations import AnyProvider, ModelRequest, Operation
 from toolloop._engine.pace import DriveOptions, Slot, WorkerStopped
 from toolloop._engine.runtimes import Runtime, Runtimes
 from toolloop._interface.message_edits import refuse_lost_pause, refuse_params, refuse_unsendable
@@ -32,45 +32,33 @@ from toolloop.machine.values.stop_reasons import STOP_REASONS
 from toolloop.prices import refuse_unpriced
 from toolloop.providers.accumulate import Accumulator
 from toolloop.providers.message_threads import ThreadedRequest
-from toolloop.providers.protocol import AsyncProvider, Provider, Request
+from toolloop.providers.protocol import Request
 
 LOG = logging.getLogger("toolloop")
 
 
+@define(eq=False)
 class ModelRequests:
     """Makes model requests, and records their ends.
 
-    Attributes:
+    Args:
+        progress: the operations in progress.
+        runtimes: the runtimes of the loops of the tree.
         provider: sends the requests.
+        options: their pace, and whether their replies are streamed in any case.
+        is_async: whether the caller's functions may be async.
+
+    Attributes:
         errors: the error of the last failed request of each loop, by path.
 
     """
 
-    def __init__(
-        self,
-        progress: InProgress,
-        runtimes: Runtimes,
-        provider: Provider | AsyncProvider,
-        options: DriveOptions,
-        *,
-        is_async: bool,
-    ) -> None:
-        """Start without a failed request.
-
-        Args:
-            progress: the operations in progress.
-            runtimes: the runtimes of the loops of the tree.
-            provider: sends the requests.
-            options: their pace, and whether their replies are streamed in any case.
-            is_async: whether the caller's functions may be async.
-
-        """
-        self.errors: dict[Path, Exception] = {}
-        self._options = options
-        self._progress = progress
-        self._runtimes = runtimes
-        self.provider: Provider | AsyncProvider = provider
-        self.is_async = is_async
+    _progress: InProgress
+    _runtimes: Runtimes
+    provider: AnyProvider
+    _options: DriveOptions
+    is_async: bool = field(kw_only=True)
+    errors: dict[Path, Exception] = field(factory=dict, init=False)
 
     def begin(self, runtime: Runtime, loop: Loop) -> None:
         """Make the next request of a loop, or first compact its history.

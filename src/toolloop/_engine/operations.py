@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger("toolloop")
 
+AnyProvider = Provider | AsyncProvider  # sync or async like the driver
 Key = tuple[str, ...]
 DIGITS = 4  # of a second, in events
 
@@ -48,7 +49,7 @@ class ModelRequest:
     """A model request.
 
     Attributes:
-        provider: sends it, sync or async like the driver.
+        provider: sends it.
         hear: takes the request and an event of the reply's stream, and returns whether the loop still waits for the
             reply; None if the reply is not streamed.
         around: the context manager of the observers.
@@ -59,7 +60,7 @@ class ModelRequest:
     """
 
     request: Request
-    provider: Provider | AsyncProvider
+    provider: AnyProvider
     hear: Callable[[ModelRequest, Mapping[str, JSON]], bool] | None = None
     around: Callable[[], AbstractContextManager[object]] = nullcontext
     summary: SummaryRequest | None = None

@@ -20,7 +20,6 @@ from toolloop.machine.values.jsontext import JSON, canonical, decode
 from toolloop.machine.values.setup import Setup
 from toolloop.machine.values.texts import fill_text
 from toolloop.tools import Tool, ToolContext, ToolRegistry
-from toolloop.tools.context import Report
 from toolloop.tools.function import not_awaitable
 from toolloop.tools.responses.results import ResultMaker
 from toolloop.tools.result_reader import ResultReader
@@ -124,10 +123,7 @@ def prepare_run(  # noqa: PLR0913 - everything that a tool needs
     call: Call,
     *,
     known: Callable[[], Collection[str] | None],
-    caller_state: Any = None,
-    cancelled: Callable[[], bool] = lambda: False,
-    report: Report = lambda *_: None,
-    lease_ends_at: Callable[[], float | None] = lambda: None,
+    make_context: Callable[..., ToolContext] = ToolContext,
     around: Callable[[], AbstractContextManager[object]] = nullcontext,
 ) -> CallRun:
     """Return the run of a call whose input fits its tool.
@@ -137,10 +133,7 @@ def prepare_run(  # noqa: PLR0913 - everything that a tool needs
         loop: the loop, in the iteration that the call belongs to.
         call: the call while it runs.
         known: see `ResultMaker`.
-        caller_state: the caller's own object, `ToolContext.state`.
-        cancelled: returns whether the result is no longer needed.
-        report: takes the tool's progress.
-        lease_ends_at: returns the end of the driver's lease.
+        make_context: makes the context of the tool, from the arguments that are about the call.
         around: see `CallRun`.
 
     """
@@ -150,16 +143,12 @@ def prepare_run(  # noqa: PLR0913 - everything that a tool needs
     if isinstance(tool, ResultReader):
         tool = tool.over(loop.results)
     spent = deque[IterationUsage]()
-    context = ToolContext(
+    context = make_context(
         call_id=call.id,
         loop_id=setup.loop_id,
         iteration=iteration,
         depth=setup.depth + 1,
         idempotency_key=idempotency_key(setup, iteration, call),
-        state=caller_state,
-        cancelled=cancelled,
-        report=report,
-        lease_ends_at=lease_ends_at,
         spent=spent.append,
     )
     limit = setup.tool_timeout if tool.timeout is None else tool.timeout

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from attrs import evolve
+from attrs import evolve, frozen
 
 from toolloop._engine.in_progress import InProgress, ask_one
 from toolloop._engine.operations import DIGITS, Operation
@@ -26,6 +26,7 @@ from toolloop.machine.rules.calls import digest_of
 from toolloop.machine.tree_effects import outstanding
 from toolloop.machine.values.calls import Call, Outcome, Result, Status
 from toolloop.machine.values.jsontext import decode, encode
+from toolloop.tools import ToolContext
 from toolloop.tools.calls import ToolCall
 
 LOG = logging.getLogger("toolloop")
@@ -35,14 +36,20 @@ _THREADS = 8  # tools that run in threads at once
 _LENGTH = 16  # characters of a digest, enough for an audit
 
 
+@frozen(eq=False)
 class ToolRuns:
-    """Starts calls, and records their ends."""
+    """Starts calls, and records their ends.
 
-    def __init__(self, progress: InProgress, runtimes: Runtimes, caller_state: Any) -> None:
-        """`caller_state`: the caller's own object, which tools read as `ToolContext.state`."""
-        self._progress = progress
-        self._runtimes = runtimes
-        self._caller_state = caller_state
+    Args:
+        progress: the operations in progress.
+        runtimes: the runtimes of the loops of the tree.
+        caller_state: the caller's own object, which tools read as `ToolContext.state`.
+
+    """
+
+    _progress: InProgress
+    _runtimes: Runtimes
+    _caller_state: Any
 
     def has_place(self, effect: RunCall) -> bool:
         """Return whether a call can begin now: at most so many threads run tools at once."""
@@ -75,17 +82,17 @@ class ToolRuns:
             if self._progress.is_awaited(operation):
                 self._progress.announce(CallProgress(iteration, call.id, call.name, *progress, path=path))
 
-        run = prepare_run(
-            runtime.tools,
-            loop,
-            call._replace(status=Status.RUNNING, attempts=call.attempts + 1),
-            known=partial(runtime.known_tools, loop),
-            caller_state=self._caller_state,
+        make_context = partial(
+            ToolContext,
+            state=self._caller_state,
             cancelled=lambda: operation.interrupted or not self._progress.is_awaited(operation),
             report=report,
             lease_ends_at=journal.lease_ends_at,
-            around=journal.bus.make_around(CallStarted(iteration, call.id, call.name, path=path)),
         )
+        started = call._replace(status=Status.RUNNING, attempts=call.attempts + 1)
+        known = partial(runtime.known_tools, loop)
+        around = journal.bus.make_around(CallStarted(iteration, call.id, call.name, path=path))
+        run = prepare_run(runtime.tools, loop, started, known=known, make_context=make_context, around=around)
         digest = digest_of(loop.setup, iteration, call)[:_LENGTH] if journal.is_stored else None
         recorded = self._progress.record(ev.Started(call.id, digest, path=path))
         operation = Operation(path, ("run", *path, call.id), run, recorded)

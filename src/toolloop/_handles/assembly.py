@@ -161,7 +161,7 @@ def assemble(parts: LoopParts, driver_class: type[D], options: DriveOptions = AL
     driver = driver_class(engine, notifier, late, leaves_behind=options.leaves_behind)
     commands = Commands(runtimes, journal.now)
     issuer, driving = CommandIssuer(commands, journal, notifier, engine.woken), Driving(journal, lease)
-    turns = Turns(journal, issuer, driving, requests.errors, engine.running, output=here.config.typed())
+    turns = Turns(journal, issuer, driving, requests.errors, engine.running, here.config.typed())
     return Assembly(
         parts, journal, lease, progress, runtimes, requests, engine, commands, issuer, driver, driving, turns, late
     )

@@ -45,7 +45,7 @@ from toolloop.machine.queries import everywhere, has_running, is_due, is_empty, 
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.loop import Failed, Finished, Loop, Ready, Requesting, Waiting
 from toolloop.machine.record.state import Path, State
-from toolloop.machine.refusals import name_injection
+from toolloop.machine.refusals import name_injection, not_allowed
 from toolloop.machine.rules.joining import join_rest
 from toolloop.machine.rules.saying import list_new_tools
 from toolloop.machine.tree import step
@@ -417,19 +417,9 @@ class Commands:
             raise explain_place(error, texts, loop) from None
 
 
-def _phase(loop: Loop) -> str:
-    return type(loop.phase).__name__
-
-
 def refusal(loop: Loop, asked: str) -> IllegalCommand:
     """Return the error for a command that the phase of a loop does not allow."""
-    possible = allowed(loop)
-    return IllegalCommand(
-        f"{asked} is not allowed while the loop is {_phase(loop)}; allowed now: {', '.join(possible) or 'nothing'}",
-        state=_phase(loop),
-        asked=asked,
-        allowed=possible,
-    )
+    return not_allowed(loop, asked, allowed(loop))
 
 
 def _refuse_waiting(loop: Loop, calls: Sequence[tuple[Path, Call]]) -> IllegalCommand:
@@ -439,7 +429,7 @@ def _refuse_waiting(loop: Loop, calls: Sequence[tuple[Path, Call]]) -> IllegalCo
     return IllegalCommand(
         f"follow_up() is not allowed while {which} for a decision. Decide first, for example with approve, deny or "
         "answer, and continue the loop. Or use say(): it keeps the message and sends it with the results",
-        state=_phase(loop),
+        state=type(loop.phase).__name__,
         asked="follow_up()",
         allowed=allowed(loop),
     )

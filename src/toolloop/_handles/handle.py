@@ -22,9 +22,10 @@ from toolloop._interface.decisions import name_of, said_texts, said_turn, to_sec
 from toolloop._interface.loop_params import read_brought_tools
 from toolloop._interface.shown import bind_to_digest
 from toolloop._interface.standing import Standing
+from toolloop._journal.event_bus import LOG
 from toolloop._journal.records import said_id
 from toolloop._journal.store_access import safely
-from toolloop.errors import CallerError, Conflict, IllegalCommand
+from toolloop.errors import CallerError, Conflict, IllegalCommand, ToolLoopError
 from toolloop.machine.values.calls import Command, Decision
 from toolloop.machine.values.jsontext import JSON, a_type
 from toolloop.machine.values.names import Person
@@ -322,6 +323,13 @@ class HandleBase(LoopReads[D], Generic[ProviderOrClient, D]):
     def _change_metadata(self, changes: Mapping[str, str | None], known: Mapping[str, str], by: str | None) -> None:
         said = partial(self._parts.commands.set_metadata, changes=changes, known=known, by=by)
         self._parts.issuer.say("set_metadata()", said, firm=False)
+
+    def _report_unstored(self, unstored: ToolLoopError, error: object) -> None:
+        """Raise the failure of a close, or log it after another exception. `error`: the class of that."""
+        if error is None:
+            raise unstored
+        if error is not type(unstored):
+            LOG.warning("could not store everything on close: %s", unstored, extra={"loop_id": self.loop_id})
 
     # --- sleep, wake, copy ---
 

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from attrs import define, field
+
 from toolloop._drivers.driver import AnyNotifier
 from toolloop._engine.deciding import Decided, Decisions
 from toolloop._handles.commands import Commands, Said
@@ -25,23 +27,26 @@ from toolloop.machine.values.names import Person
 ENDED = (Finished, Failed, TooDeep)
 
 
+@define(eq=False)
 class CommandIssuer:
     """Issues the caller's commands.
+
+    Args:
+        commands: the commands, as functions of the state.
+        journal: records them.
+        notifier: of the driver.
+        may_drive: raises `Drift` if the loop may not be driven.
 
     Attributes:
         edits: the caller's edits of the history.
 
     """
 
-    def __init__(
-        self, commands: Commands, journal: Journal, notifier: AnyNotifier, may_drive: Callable[[], object]
-    ) -> None:
-        """Start without edits. `may_drive`: raises `Drift` if the loop may not be driven."""
-        self.edits: MessageEdits = MessageEdits()
-        self._commands = commands
-        self._journal = journal
-        self._notifier = notifier
-        self._may_drive = may_drive
+    _commands: Commands
+    _journal: Journal
+    _notifier: AnyNotifier
+    _may_drive: Callable[[], object]
+    edits: MessageEdits = field(factory=MessageEdits, init=False)
 
     def say(self, asked: str, said: Said, *, firm: bool = True) -> None:
         """Issue a command for the current loop, including edits.

@@ -19,7 +19,6 @@ from toolloop._handles.turns import check_ask
 from toolloop._interface.config import LoopConfig
 from toolloop._interface.decisions import name_of
 from toolloop._interface.results import Completed, Error, Turn, Yielded
-from toolloop._journal.event_bus import LOG
 from toolloop._public import set_module
 from toolloop.errors import ToolLoopError
 from toolloop.machine.record.loop import Waiting
@@ -197,10 +196,7 @@ class ToolLoopHandle(HandleBase[Provider | SdkClient, SyncDriver]):
         try:
             self.close()
         except ToolLoopError as unstored:
-            if error[0] is None:
-                raise
-            if error[0] is not type(unstored):
-                LOG.warning("could not store everything on close: %s", unstored, extra={"loop_id": self.loop_id})
+            self._report_unstored(unstored, error[0])
 
     def next_turn(self) -> Yielded | Completed | Error:
         """Drive to the next point where you can act.

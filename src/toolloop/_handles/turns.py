@@ -8,6 +8,8 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
+from attrs import define, field
+
 from toolloop import terminations
 from toolloop._engine.failures import make_error
 from toolloop._engine.questions import Questions
@@ -27,39 +29,29 @@ from toolloop.machine.values.jsontext import JSON, a_type, decode
 S = TypeVar("S", bound=StepsOrTask)
 
 
+@define(eq=False)
 class Turns:
-    """Makes the result of each turn once. It is compared with the journal's turn counter, so it is never outdated."""
+    """Makes the result of each turn once. It is compared with the journal's turn counter, so it is never outdated.
 
-    def __init__(  # noqa: PLR0913 - the parts of a turn, two of them optional
-        self,
-        journal: Journal,
-        issuer: CommandIssuer,
-        driving: Driving,
-        errors: Mapping[Path, Exception],
-        running: Callable[[], tuple[RunningCall, ...]] = tuple,
-        *,
-        output: Output | None = None,
-    ) -> None:
-        """Start without a result.
+    Args:
+        journal: holds the state.
+        issuer: issues the commands of a `Yielded`.
+        driving: whether a turn is in progress.
+        errors: the error of the last failed request of each loop.
+        running: returns the calls that still run though the loop is to end.
+        output: the class of the result.
 
-        Args:
-            journal: holds the state.
-            issuer: issues the commands of a `Yielded`.
-            driving: whether a turn is in progress.
-            errors: the error of the last failed request of each loop.
-            running: returns the calls that still run though the loop is to end.
-            output: the class of the result.
+    """
 
-        """
-        self._journal = journal
-        self._issuer = issuer
-        self._driving = driving
-        self._errors = errors
-        self._running = running
-        self._output = output
-        # The turn number in the journal, its result, and the number of events before the next result.
-        self._shown: tuple[int, Turn | None, int] = (-1, None, 0)
-        self._returned: Turn | None = None
+    _journal: Journal
+    _issuer: CommandIssuer
+    _driving: Driving
+    _errors: Mapping[Path, Exception]
+    _running: Callable[[], tuple[RunningCall, ...]]
+    _output: Output | None
+    # The turn number in the journal, its result, and the number of events before the next result.
+    _shown: tuple[int, Turn | None, int] = field(default=(-1, None, 0), init=False)
+    _returned: Turn | None = field(default=None, init=False)
 
     def current(self) -> Turn | None:
         """Return the result for the loop's wait or end; None if the loop can be driven."""

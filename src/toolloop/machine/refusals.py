@@ -43,9 +43,9 @@ def name_injection(loop: Loop) -> str:
     return "inject_and_continue()" if isinstance(loop.phase, Waiting) else "resume(InjectMessages(...))"
 
 
-def not_allowed(loop: Loop, event: ev.Event, allowed: tuple[str, ...]) -> IllegalCommand:
-    """Return the error for an event that the phase of a loop does not accept."""
-    phase, asked = type(loop.phase).__name__, _name_command(loop, event)
+def not_allowed(loop: Loop, event: ev.Event | str, allowed: tuple[str, ...]) -> IllegalCommand:
+    """Return the error for an event, or a method of the caller, that the phase of a loop does not accept."""
+    phase, asked = type(loop.phase).__name__, event if isinstance(event, str) else _name_command(loop, event)
     return IllegalCommand(
         f"{asked} is not allowed while the loop is {phase}{_explain_wait(loop)}; "
         f"allowed now: {', '.join(allowed) or 'nothing'}",
