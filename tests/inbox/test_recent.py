@@ -127,13 +127,13 @@ def test_a_decided_call_is_found_after_its_round(path: Path) -> None:
 # --- one read, of one revision ---------------------------------------------------------------------------------------
 
 
-def read_by_inbox(store: Any) -> tuple[str, str]:
+def read_by_inbox(store: Any) -> tuple[str, str | None]:
     """The status of the loop, and the reason with which `send` was denied."""
     shown = Inbox(store).show(ID)
     return shown["status"], shown["results"]["t2"]["text"].rpartition(": ")[-1]
 
 
-def read_by_page(store: Any) -> tuple[str, str]:
+def read_by_page(store: Any) -> tuple[str, str | None]:
     """Likewise, as the page has it."""
     card = card_of(store, key_of(ID, ("t2",)), ANA, 0.0)
     return card.row.status, card.decision[0].reason if card.decision is not None else ""

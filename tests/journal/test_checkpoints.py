@@ -104,7 +104,7 @@ class PostgresPlace(Place):
         for old, new in _IN_POSTGRES.items():
             query = query.replace(old, new)
         with psycopg.connect(self.url, options="-c search_path=toolloop") as db:
-            found = db.execute(query, values)  # type: ignore[call-overload]  # it is one of this module
+            found = db.execute(query, values)
             return found.fetchall() if found.description else []
 
 

@@ -109,9 +109,9 @@ class Questions:
             del cards[card]
         for call in self.handle.pending:
             if call.digest not in turn.asked:
-                if (card := await self._show(call)) is not None:
-                    card.add_done_callback(lambda _: turn.news.set())
-                    cards[card] = call
+                if (shown := await self._show(call)) is not None:
+                    shown.add_done_callback(lambda _: turn.news.set())
+                    cards[shown] = call
                 turn.asked.add(call.digest)
         return bool(cards)
 
