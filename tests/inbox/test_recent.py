@@ -136,7 +136,7 @@ def read_by_inbox(store: Any) -> tuple[str, str | None]:
 def read_by_page(store: Any) -> tuple[str, str | None]:
     """Likewise, as the page has it."""
     card = card_of(store, key_of(ID, ("t2",)), ANA, 0.0)
-    return card.row.status, card.decision[0].reason if card.decision is not None else ""
+    return card.row.status, "" if card.decision is None else card.decision[0].reason or ""
 
 
 @each_restore

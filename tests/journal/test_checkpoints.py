@@ -24,11 +24,15 @@ from toolloop._usage import IterationUsage
 from toolloop.errors import UnreadableSnapshot
 from toolloop.inbox import audit
 from toolloop.machine import State
-from toolloop.machine.record.loop import Loop
+from toolloop.machine.record.loop import Finished, Loop, Round, Waiting
+from toolloop.machine.record.round_calls import RoundCalls
+from toolloop.machine.values.calls import Call
 from toolloop.machine.values.chain import Chain
 from toolloop.machine.values.jsontext import decode, encode
 from toolloop.stores import Revision, read_journal
 from toolloop.stores.checkpoints import MEANING, Checkpoint, read_checkpoint, write_checkpoint
+from toolloop.stores.converter import write
+from toolloop.terminations import MaxIterations
 from toolloop.testing import call, reply
 
 LARGE = 120_000  # a checkpoint is due after it
@@ -269,11 +273,32 @@ def test_each_long_list_is_written_in_pieces() -> None:
     chains = {name for name, hint in get_type_hints(Loop).items() if get_origin(hint) is Chain}
     with world_on(MemoryStore(), *fetched(10), reply("done")).open() as handle:
         state = handle.state
-    filled = dict.fromkeys(chains, Chain(["{}"])) | {"usage_log": Chain([IterationUsage(1)])}
-    body = write_checkpoint(Checkpoint(State({(): state.root._replace(**filled)}), Revision(7, "ab"), "first"))
-    head, *texts = body[16:].split(b"\0")
-    assert {name: decode(head)["loops"][0].get(name, []) for name in chains} == {name: [] for name in chains}
-    assert len(texts) == len(chains)
+    count = 1000
+    filled = dict.fromkeys(chains, Chain(["{}"] * count)) | {
+        "usage_log": Chain([IterationUsage(1)] * count),
+        "results": Chain([("a", "b")] * count),
+    }
+    calls = RoundCalls(Call(f"c{number}", "fetch", "{}") for number in range(count))
+    phase = Finished(MaxIterations(9), Round(1, None, calls), Round(1, None, calls))
+    for filled["phase"], rounds in ((phase, 2), (Waiting("tools_executed", closed=Round(1, None, calls)), 1)):
+        checkpoint = Checkpoint(State({(): state.root._replace(**filled)}), Revision(7, "ab"), "first")
+        body = write_checkpoint(checkpoint)
+        head, *texts = body[16:].split(b"\0")
+        assert len(head) < 3000
+        assert max(map(len, texts)) <= 200 * len(encode(write(IterationUsage(1)))) + 200
+        # One text each: messages, long results, calls. The others are written 200 at a time.
+        assert len(texts) == count * (2 + rounds) + (len(chains) - 2) * count // 200
+        assert read_checkpoint(ID, body) == checkpoint
+
+
+def test_a_large_body_is_split_as_a_small_one() -> None:
+    """It is split a megabyte at a time."""
+    with world_on(MemoryStore(), *fetched(10), reply("done")).open() as handle:
+        state = handle.state
+    for sizes in ([3_000_000], [999_999, 10, 1_000_001], [400_000] * 7, [1] * 5):
+        root = state.root._replace(messages=Chain([f'"{"x" * size}"' for size in sizes]))
+        checkpoint = Checkpoint(State({(): root}), Revision(7, "ab"), "first")
+        assert read_checkpoint(ID, write_checkpoint(checkpoint)) == checkpoint
 
 
 UNUSABLE: dict[str, str] = {

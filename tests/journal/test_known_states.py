@@ -175,7 +175,7 @@ def test_the_number_and_the_size_of_what_is_remembered_are_bounded() -> None:
     with world.open() as handle:
         state = handle.state
     store: Any = Empty()
-    states = KnownStates[Any]()
+    states: KnownStates[Known] = KnownStates()
     for number in range(300):
         states.keep(store, known(state, f"{number}"))
     assert states.find(store, "43") is None

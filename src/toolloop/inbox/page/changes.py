@@ -293,8 +293,8 @@ def _settled_in(store: Store, loop_id: str, paths: list[tuple[str, ...]]) -> dic
         recent = read_recent(store, loop_id, paths)
     except LoopNotFound:
         return {(loop_id, path): {"state": "gone", "by": None, "at": None} for path in paths}
-    before, steps = (recent.before, recent.steps) if recent.before else (recent.steps[0][1], recent.steps[1:])
-    last = {entry.path: entry for entry in trail_of(before, steps) if entry.kind in _STATES}
+    steps = recent.steps if recent.before is not None else recent.steps[1:]
+    last = {entry.path: entry for entry in trail_of(recent.first_state, steps) if entry.kind in _STATES}
     return {(loop_id, path): _settled(last.get(path)) for path in paths}
 
 

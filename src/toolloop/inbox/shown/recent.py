@@ -51,6 +51,11 @@ class Recent:
         """The state after them."""
         return self.steps[-1][1] if self.steps or self.before is None else self.before
 
+    @property
+    def first_state(self) -> State:
+        """The state before them; that after the first one, if they are all events."""
+        return self.steps[0][1] if self.before is None else self.before
+
     def has_all_of(self, path: Path) -> bool:
         """Return whether they have all that happened to a call."""
         return self.before is None or any(
