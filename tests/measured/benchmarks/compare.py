@@ -214,8 +214,8 @@ class Compared:
         for crowd in self.extent.crowds:
             count, _turns, seconds = crowd
             key = ("many", *crowd)
-            columns += [(key, "p50", 1.0), (key, "p99", 1.0)]
-            heads += [f"{count} at once, a model of {seconds:g} s: p50, ms", "p99, ms"]
+            columns += [(key, "p50", 1.0), (key, "p99", 1.0), (key, "cpu", 1.0)]
+            heads += [f"{count} at once, a model of {seconds:g} s: p50, ms", "p99, ms", "CPU a turn, ms"]
             found = {label: self.best(key, name, "p99") for name, label in LIBRARIES.items()}
             plots.append((f"crowd-{count}", bars(f"{count} conversations at once: p99", "milliseconds", found)))
         key = ("many", *self.extent.crowds[-1])
@@ -229,7 +229,8 @@ class Compared:
         note = (
             "All conversations run in one asyncio process. What is measured is the time from the end of a reply to the "
             "next request: the tool, what the library does, what it stores, and the wait for the other conversations. "
-            "A confirmed write is a commit of SQLite that waits for the disk (`synchronous = FULL`, and a journal on "
+            "If the CPU of a turn, times the conversations, is more than the time of the model, they wait for the "
+            "processor. A confirmed write is a commit of SQLite that waits for the disk (`synchronous = FULL`, and a journal on "
             "the disk). LangGraph stores before the next step, and openai-agents in its session. pydantic-ai has no "
             "store; the program writes the messages into a row. The SDK runner stores nothing."
         )

@@ -36,7 +36,7 @@ def resident() -> int:
 
 
 async def many(library: Any, folder: Path, count: int, turns: int, seconds: float) -> dict[str, float]:
-    """Hold so many conversations at once; return what the library adds to a turn, and the memory that they take.
+    """Hold so many conversations at once; return what the library adds to a turn, and what they take.
 
     Args:
         library: its module.
@@ -60,11 +60,14 @@ async def many(library: Any, folder: Path, count: int, turns: int, seconds: floa
             await asyncio.sleep(seconds * number / count)  # requests of people do not come all at once
             await library.hold(kept, f"talk-{number}", held)
 
+        begun = time.process_time()
         await asyncio.gather(*(begin(number, held) for number, held in enumerate(talks)))
+        taken = time.process_time() - begun
     gaps = [each * 1e3 for held in talks for each in held.gaps]
     if len(gaps) != count * (turns - 1):
         raise ValueError(f"{len(gaps)} turns ended, expected {count * (turns - 1)}")
-    return {"p50": median(gaps), "p99": quantiles(gaps, n=100)[-1], "memory": max(0, most - before) / count}
+    added = {"p50": median(gaps), "p99": quantiles(gaps, n=100)[-1]}
+    return {**added, "cpu": taken * 1e3 / (count * turns), "memory": max(0, most - before) / count}
 
 
 async def parallel(library: Any, _folder: Path, count: int) -> dict[str, float]:
