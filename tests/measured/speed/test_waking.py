@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from tests.kit.failing import FailingStore
+from tests.kit.postgres import in_postgres
 from tests.kit.world import ID, World, each_store, store_at
 from tests.measured.speed.work import Work, counting
 from toolloop import Deny, Inbox, SqliteStore
+from toolloop._journal.store_access import load_state
+from toolloop.stores import read_journal
+from toolloop.stores.checkpoints import MEANING, read_checkpoint
 from toolloop.testing import call, reply
 
 ROUNDS = 30
@@ -68,6 +75,25 @@ def test_to_decide_reads_what_is_new(where: str, tmp_path: Path) -> None:
         with counting() as work:
             inbox.decide(ID, {decided: Deny("no")})
         assert work.events == 0
+
+
+@pytest.mark.parametrize("where", ["sqlite", in_postgres])
+def test_to_open_a_loop_cold_reads_one_checkpoint_and_what_it_outweighs(where: str, tmp_path: Path) -> None:
+    """At its end and just before a checkpoint is due, in one statement each."""
+    inner, rounds = store_at(where, tmp_path), 120
+    store = FailingStore(inner, is_whole=True)
+    script = [reply("x" * 4000, calls=[call("look", {"path": "a.txt"}, id=f"t{at}")]) for at in range(rounds)]
+    World("sync", store, script=(*script, reply("done")), config={"max_iterations": rounds + 1}).drive()
+    assert 3 <= store.asked.count("keep_checkpoint") <= 15
+    body = inner.checkpoint(ID, meaning=MEANING)
+    kept, entries = read_checkpoint(ID, body), inner.load(ID).entries
+    cold = FailingStore(inner, is_whole=True)
+    with counting() as work:
+        state = load_state(cold, ID).state
+    assert state == read_journal(entries)
+    assert (cold.asked, work.events) == (["checkpoint", "load"], len(entries) - kept.rev)
+    weights = [len(entry.body) + len(entry.text or "") for entry in entries]
+    assert sum(weights[kept.rev :]) <= max(100_000, len(body) / 8) + 2 * sum(weights) / rounds
 
 
 def test_a_list_of_500_waiting_calls_is_one_query_and_folds_nothing(tmp_path: Path) -> None:
