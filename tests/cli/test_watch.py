@@ -5,9 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +12,7 @@ import pytest
 from attrs import evolve
 
 from tests.cli.support import Session, filled, store_of
+from tests.kit.warm_python import Piped
 from toolloop import Approve, Deny
 from toolloop._cli.watching import Watcher
 from toolloop.testing import call, reply
@@ -59,8 +57,7 @@ def test_a_loop_that_is_deleted_and_created_again_is_another_one(tmp_path: Path)
     ]
 
 
-def events(process: subprocess.Popen[str], number: int) -> list[dict[str, Any]]:
-    assert process.stdout is not None
+def events(process: Piped, number: int) -> list[dict[str, Any]]:
     return [json.loads(process.stdout.readline()) for _ in range(number)]
 
 
@@ -68,13 +65,7 @@ def test_a_program_reads_one_json_object_a_line(tmp_path: Path) -> None:
     """Its fields stay. A loop that began and ended in between is there, too."""
     found = filled(tmp_path)
     env = {**os.environ, "TOOLLOOP_STORE": store_of(tmp_path), "PYTHONWARNINGS": "error"}
-    watch = [sys.executable, "-m", "toolloop", "watch", "--json"]
-    with (
-        subprocess.Popen(watch, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process,
-        ExitStack() as stack,
-    ):
-        stack.callback(process.kill)
-        assert process.stderr is not None
+    with Piped(["-m", "toolloop", "watch", "--json"], env=env) as process:
         process.stderr.readline()
         found.drive("new", metadata={"owner": "bo"})
         first, second = events(process, 2)
@@ -91,5 +82,5 @@ def test_a_program_reads_one_json_object_a_line(tmp_path: Path) -> None:
         assert {**ended, "at": ""} == {
             "at": "", "event": "ended", "loop_id": "short", "text": "complete", "call": None,
         }  # fmt: skip
-        process.send_signal(signal.SIGINT)
-        assert process.wait(60) == 130
+        process.program.send_signal(signal.SIGINT)
+        assert process.program.wait() == 130

@@ -17,6 +17,7 @@ import httpx2
 import pytest
 
 from tests.inbox.support import desk
+from tests.kit.warm_python import Piped
 from toolloop._cli.run import run
 from toolloop.inbox.page.serving import is_loopback
 
@@ -24,24 +25,14 @@ from toolloop.inbox.page.serving import is_loopback
 @contextmanager
 def serving(folder: Path, *options: str) -> Iterator[tuple[str, int]]:
     """Serve the file of a folder at a free port, and give the address that is printed, and the process."""
-    command = [sys.executable, "-m", "toolloop", "serve", "--store", str(folder / "loops.db"), "--port", "0", *options]
-    env = {**os.environ, "LOGNAME": "ana"}
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder, env=env
-    ) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
+    command = ["-m", "toolloop", "serve", "--store", str(folder / "loops.db"), "--port", "0", *options]
+    with Piped(command, cwd=folder, env={**os.environ, "LOGNAME": "ana"}) as process:
         found = re.fullmatch(r"Approve at (\S+)\n", process.stdout.readline())
         assert found, process.stderr.read()
-        try:
-            yield found[1], process.pid
-        except BaseException:
-            process.kill()
-            raise
-        process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=30)
+        yield found[1], process.program.pid
+        process.program.send_signal(signal.SIGINT)
         line = "toolloop: interrupted. What was stored before stands; nothing is half done."
-        assert (process.returncode, errors.strip()) == (130, line)
+        assert (process.program.wait(), process.stderr.read().strip()) == (130, line)
 
 
 def test_the_link_in_the_terminal_lets_one_person_in(tmp_path: Path) -> None:

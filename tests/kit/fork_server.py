@@ -22,6 +22,7 @@ from typing import Any, Self, cast
 
 _DEADLINE = 60.0
 _MOST = 1 << 20
+_MOST_DESCRIPTORS = 16
 
 
 class Line:
@@ -80,14 +81,14 @@ class Child:
     def kill(self) -> None:
         """Kill it, and see it buried."""
         self.signal(signal.SIGKILL)
-        assert self._ended() == -signal.SIGKILL
+        assert self.wait() == -signal.SIGKILL
 
     def killed_within(self, seconds: float) -> bool:
         """Kill it after so many seconds; False if it said something before, and lives."""
         if self.line.says_within(seconds):
             return False
         self.signal(signal.SIGKILL)
-        self._ended()  # by the signal, or by itself in this moment
+        self.wait()  # by the signal, or by itself in this moment
         return True
 
     def kill_unburied(self) -> None:
@@ -96,15 +97,16 @@ class Child:
         self._server.ask(dead=self.pid)
 
     def bury(self) -> None:
-        assert self._ended() == -signal.SIGKILL
+        assert self.wait() == -signal.SIGKILL
 
     def end(self) -> Any:
         """Its last words, when it has come to its own end."""
         said = self.hear("end")
-        assert self._ended() == 0
+        assert self.wait() == 0
         return said["end"]
 
-    def _ended(self) -> int:
+    def wait(self) -> int:
+        """Wait until it has ended, and return its exit code."""
         self._alive = False
         code = self._server.ask(end_of=self.pid)
         self.line.close()
@@ -113,7 +115,7 @@ class Child:
     def clear_away(self) -> None:
         if self._alive:
             self.signal(signal.SIGKILL)
-            self._ended()
+            self.wait()
 
 
 class ForkServer:
@@ -154,12 +156,17 @@ class ForkServer:
 
     def start(self, program: str, **given: Any) -> Child:
         """A new process that runs one of the programs."""
+        return self._fork({"program": program, "given": given}, ())
+
+    def become(self, descriptors: Sequence[int], **given: Any) -> Child:
+        """A new process that leaves `serve` with what is given, and has copies of these descriptors."""
+        return self._fork({"become": given}, descriptors)
+
+    def _fork(self, asked: dict[str, Any], descriptors: Sequence[int]) -> Child:
         mine, its = socket.socketpair()
         mine.settimeout(_DEADLINE)
         with its:
-            socket.send_fds(
-                self._control, [(json.dumps({"program": program, "given": given}) + "\n").encode()], [its.fileno()]
-            )
+            socket.send_fds(self._control, [(json.dumps(asked) + "\n").encode()], [its.fileno(), *descriptors])
             pid = self._answers.hear()["answer"]
         child = Child(self, pid, Line(mine))
         self._children.append(child)
@@ -180,16 +187,22 @@ class ForkServer:
         assert self._process.wait(_DEADLINE) == 0
 
 
-def serve(control: socket.socket, programs: dict[str, Callable[..., Any]]) -> None:
-    """Fork a child for each request, until there are no more requests."""
+def serve(control: socket.socket, programs: dict[str, Callable[..., Any]]) -> tuple[dict[str, Any], list[int]] | None:
+    """Fork a child for each request, until there are no more requests.
+
+    Returns:
+        in a child that is to become something: what was given to it, and its descriptors, the first of which tells the
+        test that it runs.
+
+    """
     gc.collect()
     gc.freeze()  # no child looks through what all of them have
     answers = Line(control)
     while True:
-        asked, descriptors, _, _ = socket.recv_fds(control, _MOST, 1)
+        asked, descriptors, _, _ = socket.recv_fds(control, _MOST, _MOST_DESCRIPTORS)
         if not asked:
             answers.close()
-            return
+            return None
         match json.loads(asked):
             case {"program": str(name), "given": given}:
                 pid = os.fork()
@@ -197,6 +210,14 @@ def serve(control: socket.socket, programs: dict[str, Callable[..., Any]]) -> No
                     control.detach()
                     _be(programs[name], Line(socket.socket(fileno=descriptors[0])), given)
                 os.close(descriptors[0])
+                answers.say(answer=pid)
+            case {"become": dict(given)}:
+                pid = os.fork()
+                if pid == 0:
+                    answers.close()
+                    return given, descriptors
+                for each in descriptors:
+                    os.close(each)
                 answers.say(answer=pid)
             case {"end_of": int(pid)}:
                 answers.say(answer=os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))

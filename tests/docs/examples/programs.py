@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import socket
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from pathlib import Path
 from types import ModuleType
 
 from tests.docs.examples.terminal import Terminal
+from tests.kit.warm_python import Program
 from toolloop.testing import FakeMessagesAPI
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "docs" / "examples"
@@ -64,10 +64,10 @@ def served(name: str, api: FakeMessagesAPI, folder: Path, *, processes: int, **m
     """
     with socket.create_server(("127.0.0.1", 0)) as listening:
         fd, port = listening.fileno(), listening.getsockname()[1]
-        command = [sys.executable, "-m", "uvicorn", "--app-dir", str(EXAMPLES), "--fd", str(fd), "--log-level", "error"]
+        command = ["-m", "uvicorn", "--app-dir", str(EXAMPLES), "--fd", str(fd), "--log-level", "error"]
         program = [*command, "--timeout-graceful-shutdown", "1", f"{name}:app"]
         around = environment(api, PYTHONWARNINGS="", **more)
-        running = [subprocess.Popen(program, env=around, cwd=folder, pass_fds=[fd]) for _ in range(processes)]
+        running = [Program(program, env=around, cwd=folder, pass_fds=[fd]) for _ in range(processes)]
     try:
         yield f"http://127.0.0.1:{port}"
     finally:

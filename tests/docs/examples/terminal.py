@@ -6,21 +6,16 @@ import os
 import pty
 import re
 import select
-import subprocess
-import sys
 import termios
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
+from tests.kit.warm_python import Program
+
 _SECONDS = 60.0  # a deadline, not a wait
 _PATIENCE = 5.0  # seconds until a person presses a key again
-# The terminal must be the program's own for Ctrl-C to reach it; a new session takes it, and then becomes the program.
-_TAKE_TERMINAL = (
-    "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
-    "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
-)
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 CTRL_C = "\x03"
@@ -35,14 +30,8 @@ class Terminal:
         self._master, slave = pty.openpty()
         termios.tcsetwinsize(slave, (24, columns))
         self.settings_before = self.settings()
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", _TAKE_TERMINAL, *arguments],
-            stdin=slave,
-            stdout=slave,
-            stderr=slave,
-            env=dict(env),
-            cwd=folder,
-            start_new_session=True,
+        self._process = Program(
+            arguments, stdin=slave, stdout=slave, stderr=slave, env=env, cwd=folder, has_terminal=True
         )
         os.close(slave)
         self._deadline = time.monotonic() + _SECONDS

@@ -8,13 +8,13 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import httpx2
 import pytest
 
 from tests.docs.examples.terminal import Terminal
 from tests.inbox.page.visitor import ACTION, FORM, HIDDEN
+from tests.kit.warm_python import run
 from toolloop.testing import FakeMessagesAPI, reply
 
 DEMO = str(Path(__file__).resolve().parents[3] / "docs" / "examples" / "demo.py")
@@ -27,11 +27,8 @@ def at_terminal(*arguments: str, **env: str) -> Terminal:
     return Terminal([DEMO, *arguments], ENV | env)
 
 
-def piped(*arguments: str, stdin: Any = subprocess.DEVNULL, **env: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, DEMO, *arguments]
-    return subprocess.run(
-        command, stdin=stdin, capture_output=True, encoding="utf-8", env=ENV | env, timeout=60, check=False
-    )
+def piped(*arguments: str, keys: str = "", **env: str) -> subprocess.CompletedProcess[str]:
+    return run([DEMO, *arguments], keys, env=ENV | env)
 
 
 def scratch_folder(screen: str) -> Path:
@@ -119,31 +116,25 @@ def test_ctrl_c_says_goodbye_and_leaves_the_terminal_as_it_was() -> None:
 
 def test_with_yes_it_runs_through_by_itself() -> None:
     """Piped, it asks nothing and prints no colours; a letter outside the encoding does not raise."""
-    done = piped("--yes", PYTHONIOENCODING="ascii")
+    env = ENV | {"PYTHONIOENCODING": "ascii"}  # the interpreter reads it as it starts
+    done = subprocess.run([sys.executable, DEMO, "--yes"], capture_output=True, encoding="ascii", env=env, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert "- README.md is corrected.\n     - old-notes.txt is deleted." in done.stdout
     assert "\x1b[" not in done.stdout
 
 
-def test_piped_it_approves_nothing_by_itself(tmp_path: Path) -> None:
+def test_piped_it_approves_nothing_by_itself() -> None:
     """No tool that needs approval runs, and the loop stops when the input ends."""
-    done = typed("\nyes\nno key of the menu\n", tmp_path)
+    done = piped(keys="\nyes\nno key of the menu\n")
     assert (done.returncode, done.stderr) == (0, "")
     assert "Stopped: the input ended, and nothing is approved without --yes." in done.stdout
     assert "✓ write_file" not in done.stdout
     assert "Now in the folder: README.md, old-notes.txt" in done.stdout
 
 
-def typed(keys: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """The demo with keys that come from a file."""
-    (folder / "keys").write_text(keys)
-    with (folder / "keys").open() as stdin:
-        return piped(stdin=stdin)
-
-
-def test_keys_may_come_through_a_pipe(tmp_path: Path) -> None:
+def test_keys_may_come_through_a_pipe() -> None:
     """Each one decides one call."""
-    done = typed("a\nd\nkeep it\n", tmp_path)
+    done = piped(keys="a\nd\nkeep it\n")
     assert "✓ write_file README.md" in done.stdout
     assert "✗ delete_file old-notes.txt → denied: keep it" in done.stdout
 

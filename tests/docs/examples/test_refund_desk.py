@@ -5,9 +5,6 @@ from __future__ import annotations
 import json
 import queue
 import re
-import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +17,7 @@ import pytest
 
 from tests.docs.examples.programs import EXAMPLES, environment, imported
 from tests.inbox.page.browser import CHROMIUM, chromium, serving
+from tests.kit.warm_python import Program
 from toolloop import Inbox
 from toolloop.inbox import export_trail, verify_trail
 from toolloop.rules import Rules
@@ -71,14 +69,10 @@ def receiver() -> Iterator[tuple[str, queue.Queue[Any]]]:
 @contextmanager
 def running(around: dict[str, str], folder: Path) -> Iterator[None]:
     """The worker of the desk as a process."""
-    worker = subprocess.Popen([sys.executable, str(EXAMPLES / "refund_desk.py")], env=around, cwd=folder)
-    try:
+    with Program([str(EXAMPLES / "refund_desk.py")], env=around, cwd=folder) as worker:
         yield
-        worker.send_signal(signal.SIGTERM)
-        assert worker.wait(SECONDS) == 0
-    finally:
-        worker.kill()
-        worker.wait()
+        worker.terminate()
+        assert worker.wait() == 0
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 
 from tests.docs.examples.programs import EXAMPLES, environment
+from tests.kit.warm_python import run
 from toolloop.testing import FakeMessagesAPI, reply
 
 REFUND = reply(calls=[("refund", {"order": 7})])
@@ -15,15 +13,7 @@ REFUND = reply(calls=[("refund", {"order": 7})])
 
 def lines(api: FakeMessagesAPI, keys: str) -> list[list[str]]:
     """What the program prints, line by line, in words; without what it asks."""
-    done = subprocess.run(
-        [sys.executable, EXAMPLES / "tracing.py"],
-        input=keys,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-        env=environment(api),
-    )
+    done = run([str(EXAMPLES / "tracing.py")], keys, env=environment(api))
     assert (done.returncode, done.stderr) == (0, "")
     return [text.rpartition("[y/n] ")[2].split("  ") for text in done.stdout.splitlines()]
 
