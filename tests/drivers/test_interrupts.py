@@ -46,7 +46,7 @@ from toolloop.testing.promises import check_promises
 
 ROOT = Path(__file__).parents[2]
 SOURCE = str(Path(toolloop.__file__).parent)
-SWEEP = 1597  # how far apart the sweeps strike in `make test`
+SWEEP = 3001  # how far apart the sweeps strike in `make test`
 
 
 @pytest.fixture(scope="module")
@@ -407,7 +407,7 @@ def test_a_cancellation_at_any_wait_leaves_a_loop_that_goes_on_to_its_end(
         await handle.aclose()
         return scope.cancelled_caught
 
-    for steps in count(0, stride(8)):
+    for steps in count(0, stride(17)):
         if not anyio.run(main, steps, backend=backend):
             return
 
@@ -416,7 +416,7 @@ def test_a_cancellation_at_any_wait_leaves_a_loop_that_goes_on_to_its_end(
 def test_a_signal_handler_may_say_something_at_any_moment(kept: str, tmp_path: Path) -> None:
     """What it says in the middle of something is done right after that; nothing is lost or damaged."""
     total = 0
-    for at in itertools.count(0, stride(97)):
+    for at in itertools.count(0, stride(197)):
         if at and at >= total:
             break
         store: Store | None = MemoryStore() if kept == "memory" else None

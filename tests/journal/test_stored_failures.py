@@ -151,7 +151,7 @@ def test_a_store_that_fails_loses_nothing(operation: str, failure: str, face: st
     A start that is found in the store later, whose answer was lost, has not begun: no call is uncertain.
     """
     how = FAILURES[failure]
-    every = 1 if (face, how.where, how.calls) == ("sync", "memory", 1) else stride(3)
+    every = 1 if (face, how.where, how.calls) == ("sync", "memory", 1) else stride(7)
     for number in range(1, MOST, every):
         folder = tmp_path / str(number)
         folder.mkdir()

@@ -13,8 +13,8 @@ from tests.promises.attack.places import LeftOut
 
 ROUNDS = {
     "kills": 5,
-    "kills, message threads": 20,
-    "kills, PostgreSQL": 20,
+    "kills, message threads": 8,
+    "kills, PostgreSQL": 8,
     "kills, checkpoints": 5,
     "power losses": 6,
     "races": 4,
@@ -28,7 +28,7 @@ ROUNDS = {
     "wrong clocks, PostgreSQL": 6,
     "damaged files": 8,
     "damaged logs": 16,  # the damage is often before the loop, of which nothing is left then
-    "crafted": 80,
+    "crafted": 30,
 }
 
 
