@@ -7,13 +7,14 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given, strategies as st
 
 from tests.inbox.support import PAY, desk
 from tests.kit.effort import examples
 from tests.kit.world import World, each_store
-from toolloop import Approve, Ask, Person, Rerun
-from toolloop.errors import CallerError
+from toolloop import Approve, Ask, Deny, Person, Rerun, tool
+from toolloop.errors import BadLink, CallerError, DecisionConflict
 from toolloop.inbox import InboxCall
 from toolloop.testing import reply
 
@@ -21,6 +22,12 @@ ONE: tuple[Any, ...] = (reply(calls=[PAY]), reply("Paid."))
 FAY, FRED = Person("fay", "finance"), Person("fred", "finance")
 SUE = Person("sue", "support")
 TWO_OF_FINANCE = Ask("above 1", need=2, of="finance", not_by="eve", rule="large")
+
+
+@tool(needs_approval=True)
+def pay(to: str, euros: int = 0, currency: str = "EUR") -> str:
+    """Pay, in any currency."""
+    return f"{euros} {currency} to {to}"
 
 
 def asking(rule: Any, where: str = "memory", folder: Path = Path()) -> World:
@@ -71,6 +78,30 @@ def test_a_call_that_any_person_may_approve_has_nothing_more_to_say() -> None:
     assert not {"demands", "approvals", "edited"} & stored.pending[0].named.keys()
     old = sha256(f"{stored.created} approval {call.digest}".encode()).hexdigest()[:32]
     assert call.notification_id == old
+
+
+@each_store
+def test_what_was_shown_of_another_definition_of_the_tool_decides_nothing(where: str, tmp_path: Path) -> None:
+    """Neither an old row, nor an old link; a person sees the call with a new digest, and is notified again."""
+    at = asking(Ask(need=2), where, tmp_path)
+    before = row(at)
+    token = at.inbox.link("loop", "c1", base_url="https://example.org", person="bo").rpartition("/")[2]
+    at.inbox.decide("loop", {before: Approve(by="ana")})
+    at.inbox.decide("loop", {before: Approve(by="bo")})
+    with at.open(tools=(pay,), on_drift="accept") as handle:
+        handle.run()
+    now = row(at)
+    assert (now.approvals, now.missing, now.input) == ((), 2, before.input)
+    assert now.notification_id != before.notification_id
+    for decision in (Approve(by="ana"), Approve({"to": "eve"}, by="bo"), Deny("no", by="bo")):
+        with pytest.raises(DecisionConflict, match="it has changed since it was shown"):
+            at.inbox.decide("loop", {before: decision})
+    with pytest.raises(BadLink):
+        at.inbox.redeem(token, Deny("no"))
+    at.inbox.decide("loop", {now: Approve(by="ana")})
+    at.inbox.decide("loop", {now: Approve(by="bo")})
+    with at.open(tools=(pay,)) as handle:
+        assert handle.run().unwrap().text == "Paid."
 
 
 def test_a_stricter_rule_is_another_reason_to_notify() -> None:

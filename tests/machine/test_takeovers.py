@@ -114,6 +114,10 @@ def test_an_accepted_change_of_its_tool_begins_the_count_of_a_call_again(events:
     state = step(asked_, ev.Woken(changed_tools=("keyed",)))
     call, before = the_call(state), the_call(asked_)
     assert (call.status, call.why, call.approvals, call.decision) == (Status.WAITING, Why.APPROVAL, (), None)
+    assert digest_of(m.setup(), 1, call) == digest_of(m.setup(), 1, before)  # so it is in old journals
+    rebound = the_call(step(asked_, ev.Woken(changed_tools=("keyed",), rebinds=True)))
+    assert rebound == call._replace(redefined=1)
+    assert digest_of(m.setup(), 1, rebound) != digest_of(m.setup(), 1, before)
     assert (call.demands, call.effective_input) == (before.demands, before.effective_input)
     assert not any(demand.since for demand in call.demands)
     with pytest.raises(CallerError):

@@ -247,7 +247,7 @@ class Office:
     def wake(self) -> None:
         """Another driver takes the loop over, now and then with other tools."""
         changed = self.rng.choice(((), (), ("once",), ("keyed", "keyed/once"), ("keyed/pure",)))
-        self.take(ev.Woken(changed_tools=changed))
+        self.take(ev.Woken(changed_tools=changed, rebinds=not self.chance(3)))  # old journals do not rebind
 
     def copy(self) -> None:
         if self.state.root.round is not None and self.chance(4):

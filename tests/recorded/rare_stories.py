@@ -70,6 +70,7 @@ MARK = {"type": "ephemeral"}
 REFUSED = {"type": "refusal", "category": "cyber", "explanation": "It is not allowed."}
 BY_RULE = DecisionRecord("approve", rule="small", rule_digest="r1", by="rule: small", by_policy=True, at=102.5)
 FOREVER = DecisionRecord("approve", by="ana", reason="the same as ever", at=104.0, remember=GrantSpec("once", "{}"))
+OF_OTHER_TOOL = "121908747578a8e54fbdb219b2927ebe71784cf070e59f34db3fe7c8bcb65e8f"
 RUNS: Story = (*asked(m.call("a", "pure"), m.call("b", "pure")), ev.Started("a", at=103.0), ev.Started("b", at=103.0))
 
 RARE: dict[str, Story] = {
@@ -110,6 +111,13 @@ RARE: dict[str, Story] = {
         ),
         *ran("b"),
         ev.Decided((("c", FOREVER),), at=104.0),
+    ),
+    "rare-other-tool": (
+        opened(),
+        *asked(m.call("a")),
+        ev.Judged((("a", Wait(Why.APPROVAL)),), at=102.5),
+        ev.Woken(changed_tools=("once",), rebinds=True, at=103.0),
+        ev.Decided((("a", DecisionRecord("approve", by="ana", digest=OF_OTHER_TOOL, at=104.0)),), at=104.0),
     ),
     "rare-members": (
         opened(members=True, texts=Texts(member_not_run="Note: an earlier {kind}action failed.")),

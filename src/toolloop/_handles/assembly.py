@@ -175,4 +175,5 @@ def _make_woken(wake_up: WakeUp, journal: Journal, name: DriverName | None, runt
     """Return the event with which this driver takes a loop over."""
     runtime.follow_lists(journal.state.root.setup)
     setup, changed_tools = wake_up.compare(journal.state, runtime)
-    return Woken(setup, None if name is None else str(name), changed_tools, at=journal.now())
+    driver = None if name is None else str(name)
+    return Woken(setup, driver, changed_tools, rebinds=bool(changed_tools), at=journal.now())

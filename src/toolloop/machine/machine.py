@@ -338,8 +338,10 @@ def wake(loop: Loop, event: ev.Woken) -> Loop:
         return lose_request(loop)
     loop = end_stopped(loop)
     named = {name.partition("/")[0] for name in event.changed_tools}
-    calls = [ask_for_again(call, setup, loop.now) if call.name in named else call for call in find_round_calls(loop)]
-    loop = ask_where_gone_meanwhile(replace_calls(loop, [interrupt(call, setup) for call in calls]))
+    changed = [call for call in find_round_calls(loop) if call.name in named]
+    changed = [ask_for_again(call, setup, loop.now, rebinds=event.rebinds) for call in changed]
+    loop = replace_calls(loop, changed)
+    loop = ask_where_gone_meanwhile(replace_calls(loop, [interrupt(call, setup) for call in find_round_calls(loop)]))
     return proceed(loop) if isinstance(loop.phase, Running) else loop
 
 

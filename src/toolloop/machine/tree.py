@@ -236,9 +236,8 @@ def _wake_inside(state: State, path: Path, event: ev.Woken) -> ev.Woken:
     if not event.changed_tools:
         return ev.Woken()
     within = "".join([f"{name}/" for name in list_tools_along(state, path)[len(event.path) :]])
-    return ev.Woken(
-        changed_tools=tuple([name.removeprefix(within) for name in event.changed_tools if name.startswith(within)])
-    )
+    names = [name.removeprefix(within) for name in event.changed_tools if name.startswith(within)]
+    return ev.Woken(changed_tools=tuple(names), rebinds=event.rebinds)
 
 
 def _restore(state: State, event: ev.Restored) -> State:

@@ -354,12 +354,15 @@ class Woken(Event):
         driver: the new driver, for the record.
         changed_tools: the names of tools whose change this driver accepted. Calls of them that persons decide lose
             their approvals. In a nested loop, the names of the outer tools precede them, joined with slashes.
+        rebinds: whether open calls of these tools get another digest, so that decisions on the old definition are
+            refused. False in old journals, whose decisions have the digests that stayed.
 
     """
 
     setup: Setup | None = None
     driver: str | None = None
     changed_tools: tuple[str, ...] = ()
+    rebinds: bool = False
 
 
 @frozen

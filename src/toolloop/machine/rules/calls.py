@@ -73,13 +73,16 @@ def digest_of(setup: Setup, iteration: int, call: Call) -> str:
     """Return the digest that binds a decision to a call as it was shown.
 
     It is the SHA-256 of the loop, the iteration, the path, the tool and the effective input. For a started call it
-    includes the number of starts, so a decision on one run does not apply to the next. In a loop inside a call it
+    includes the number of starts, so a decision on one run does not apply to the next. After changes of its tool it
+    includes their number, so a decision on the call of the old tool does not apply either. In a loop inside a call it
     includes the runs of the calls above, because ids may repeat.
     """
     places: JSON = [*map(list, setup.runs), iteration] if setup.within else iteration
     parts: list[JSON] = [setup.loop_id, places, [*setup.path, call.id], call.name, decode(call.effective_input)]
-    if call.started:
+    if call.started or call.redefined:
         parts.append(call.attempts)
+    if call.redefined:
+        parts.append(call.redefined)
     return hashlib.sha256(canonical(parts).encode()).hexdigest()
 
 
@@ -187,13 +190,18 @@ def is_repeated(call: Call) -> bool:
     return call.status is Status.CLEARED and call.started and not is_asked_for
 
 
-def ask_for_again(call: Call, setup: Setup, now: float) -> Call:
+def ask_for_again(call: Call, setup: Setup, now: float, *, rebinds: bool) -> Call:
     """Return a call whose tool changed. Unless it runs, its approvals no longer count, and it waits for them.
 
     It has no more time than its first wait has left. A call that was started, and would be repeated by the machine, is
-    the same run and keeps them. If a person has to decide about a second run, it is uncertain.
+    the same run and keeps them. If a person has to decide about a second run, it is uncertain. With `rebinds`, each
+    open call has another digest.
     """
-    if call.status is Status.SETTLED or call.status is Status.RUNNING or is_repeated(call):
+    if call.status is Status.SETTLED:
+        return call
+    if rebinds:
+        call = call._replace(redefined=call.redefined + 1)
+    if call.status is Status.RUNNING or is_repeated(call):
         return call
     if call.started and (call.why is Why.UNCERTAIN or not setup.repeatable(call.name)):
         return _mark_uncertain(call)

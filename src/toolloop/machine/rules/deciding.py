@@ -56,9 +56,13 @@ def decide(setup: Setup, round_: Round, decisions: Iterable[tuple[str, DecisionR
         if call is None:
             known = tuple("/".join((*setup.path, each.id)) for each in round_.having(Status.WAITING))
             raise unknown_call(decision.kind, name, known)
-        _check_digest(name, call, decision, setup, round_.iteration)
+        is_old = decision.digest not in (None, digest_of(setup, round_.iteration, call))
+        if is_old and not _is_of_standing(call, decision):
+            raise _explain_conflict(name, call, decision)
         if call.status is Status.WAITING:
             changed[call_id] = _decide_call(name, call, decision, setup)
+            if is_old and changed[call_id] is not call:  # it would count for a demand that stands only since then
+                raise _explain_conflict(name, call, decision)
         else:
             _check_repeat(name, call, decision)
     return list(changed.values())
@@ -73,20 +77,22 @@ def unknown_call(kind: str, name: str, known: tuple[str, ...]) -> UnknownCall:
     )
 
 
-def _check_digest(name: str, call: Call, decision: DecisionRecord, setup: Setup, iteration: int) -> None:
-    """Refuse a decision that is bound to an earlier version of the call.
+def _is_of_standing(call: Call, decision: DecisionRecord) -> bool:
+    """Return whether a decision is bound to the version of the call that an existing decision was made on.
 
-    The digest must be that of the call as it is now: its input, and how often it was started. So a denial of a call
-    that waited for approval is refused once the call has run, even if the uncertain call was denied later.
-    The digest of an existing decision is accepted too, because a caller who repeats a decision cannot know whether
-    the call has changed. A waiting call has only approvals, and each person repeats their own.
+    Any other digest must be that of the call as it is now: its input, its tool, and how often it was started. So a
+    denial of a call that waited for approval is refused once the call has run, even if the uncertain call was denied
+    later. But a caller who repeats a decision cannot know whether the call has changed. A waiting call has only
+    approvals, and each person repeats their own.
     """
     taken = [] if call.decision is None else [call.decision.digest]
     taken += [each.digest for each in call.approvals if is_same_person(each, decision) and each.same_as(decision)]
-    if decision.digest is None or decision.digest in (*taken, digest_of(setup, iteration, call)):
-        return
+    return decision.digest in taken
+
+
+def _explain_conflict(name: str, call: Call, decision: DecisionRecord) -> DecisionConflict:
     who = call.approvals[0].by if call.approvals and call.edited is not None else None
-    raise DecisionConflict(
+    return DecisionConflict(
         f"cannot {decision.kind} the call {name!r}: "
         + ("it has changed since it was shown (the digests differ). " if who is None else f"{who} has edited it. ")
         + "Look at handle.pending, and decide the calls that are listed there",

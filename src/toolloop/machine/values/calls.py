@@ -232,6 +232,7 @@ class Call(NamedTuple):  # a named tuple, as `Loop`, because it is copied often
     demands: tuple[Demand, ...] = ()  # those of the newest `Ask`s; empty: one approval by anybody, if it waits
     approvals: tuple[DecisionRecord, ...] = ()  # of the effective input, oldest first, before the `decision`
     edit: Edit | None = None  # what became of the newest edit by a person
+    redefined: int = 0  # how often a driver accepted another definition of its tool while it was open
 
     @property
     def is_member(self) -> bool:
