@@ -11,9 +11,10 @@ from attrs import define, field
 
 from tests.acp.agents import Agents, Ran, loops_at, model
 from tests.acp.editor import Editor, NpmClients
-from toolloop import Inbox, SqliteStore
+from toolloop import Inbox, MemoryStore
 from toolloop.acp import AcpLoops, AcpSession
 from toolloop.inbox import InboxCall
+from toolloop.stores import Store
 from toolloop.testing import FakeMessagesAPI
 
 
@@ -30,6 +31,7 @@ class Desk:
     """A store, its agents, and a person elsewhere.
 
     Attributes:
+        store: as the person elsewhere has it, and agents, unless `given` has another one.
         api: the model.
         ran: what ran.
         inbox: that of a person who is not at the editor.
@@ -47,6 +49,7 @@ class Desk:
     script: list[Any] = field(factory=list)
     given: dict[str, Any] = field(factory=dict)
     sessions: list[AcpSession] = field(factory=list)
+    store: Store = field(factory=MemoryStore)
 
     def __attrs_post_init__(self) -> None:
         answer = lambda body: self.script.pop(0) if self.script else model(body)  # noqa: E731 - one line
@@ -55,7 +58,7 @@ class Desk:
 
     def loops(self, session: AcpSession) -> AcpLoops:
         self.sessions.append(session)
-        return loops_at(self.folder, self.api.url, **self.given)
+        return loops_at(self.folder, self.api.url, **{"store": self.store, **self.given})
 
     @property
     def ran(self) -> list[str]:
@@ -63,7 +66,7 @@ class Desk:
 
     @property
     def inbox(self) -> Inbox:
-        return Inbox(SqliteStore(self.folder / "loops.db"))
+        return Inbox(self.store)
 
     def waiting(self) -> InboxCall:
         """The only call that waits."""

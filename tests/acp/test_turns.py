@@ -14,7 +14,7 @@ import pytest
 
 from tests.acp.conftest import Desk
 from tests.acp.editor import Refused
-from toolloop import Approve, Ask, Deny, LoopConfig, SqliteStore, ToolLoopHandle
+from toolloop import Approve, Ask, Deny, LoopConfig, MemoryStore, SqliteStore, ToolLoopHandle
 from toolloop.errors import StoreError
 from toolloop.providers import Request
 from toolloop.stores import Store, StoredLoop
@@ -152,7 +152,7 @@ def test_a_call_expires_at_the_editor(desk: Desk) -> None:
     assert desk.ran == []
 
 
-class Ahead(SqliteStore):
+class Ahead(MemoryStore):
     """A store whose clock is ahead of that of this machine."""
 
     def now(self) -> float:
@@ -161,7 +161,7 @@ class Ahead(SqliteStore):
 
 def test_a_deadline_is_judged_by_the_clock_of_the_store(desk: Desk) -> None:
     """By the clock of this machine, the call would wait for a quarter of an hour."""
-    desk.given["store"] = Ahead(desk.folder / "loops.db")
+    desk.given["store"] = Ahead()
     desk.given["config"] = LoopConfig(on_tool_call=lambda *_: Ask(expires_in=0.2))
     editor = desk.open()
     answer = editor.prompt(editor.new(), "send bo")
@@ -210,9 +210,17 @@ class Failing(SqliteStore):
         return stored
 
 
+def failing_store(desk: Desk) -> Failing:
+    """Return the store of the agents, which is in a file that the person elsewhere has open, too."""
+    path = desk.folder / "loops.db"
+    store = desk.given["store"] = Failing(path)
+    desk.store = SqliteStore(path)
+    return store
+
+
 def test_a_store_that_fails_at_a_question_is_asked_again(desk: Desk) -> None:
     """A second later, each time. What was decided elsewhere meanwhile is shown then."""
-    store = desk.given["store"] = Failing(desk.folder / "loops.db")
+    store = failing_store(desk)
     editor = desk.open()
     session = editor.new()
     answer = editor.prompt(session, "send bo")
@@ -229,7 +237,7 @@ def test_a_store_that_fails_at_a_question_is_asked_again(desk: Desk) -> None:
 @pytest.mark.parametrize("method", ["head", "now", "append", "answer"])
 def test_an_answer_outlives_a_store_that_fails(desk: Desk, method: str) -> None:
     """It is stored once, when the store works again, and the prompt goes on."""
-    store = desk.given["store"] = Failing(desk.folder / "loops.db")
+    store = failing_store(desk)
     editor = desk.open()
     session = editor.new()
     answer = editor.prompt(session, "send bo")
