@@ -1,11 +1,13 @@
-"""What a client that comes in the middle of a reply gets of it."""
+"""What a client gets of replies: in the middle of one, and what they used."""
 
 from __future__ import annotations
 
 import anyio
 import anyio.lowlevel
+from ag_ui.core import RunFinishedEvent
 
-from toolloop import events as ev
+from tests.agui.door import HELLO, opened
+from toolloop import Inbox, MemoryStore, events as ev
 from toolloop.agui.live import Live, Reader
 
 
@@ -43,3 +45,18 @@ def test_a_client_that_comes_late_to_a_long_reply_gets_it_in_one_piece() -> None
     assert isinstance(text, ev.TextDelta)
     assert (thought.thinking, text.text, left) == ("h" * 9_000, "x" * 9_000, [])
     assert [getattr(each, "partial_json", "") for each in inputs] == ["1" * 3_000] * 2
+
+
+def test_the_end_of_a_run_says_what_it_used() -> None:
+    """If `show` says so. The parts of the input are counted in it, as in the usage of the loop."""
+    with opened(MemoryStore(), show=["text", "usage"]) as door:
+        end = door.run(HELLO)[-1]
+        (row,) = door.store.list()
+        used = Inbox(door.store).show(row.loop_id)["usage"]
+    (counted,) = RunFinishedEvent.model_validate(end).usage or []
+    assert (counted.provider, counted.input_tokens, counted.output_tokens, counted.total_tokens) == (
+        "anthropic",
+        used["total_input_tokens"],
+        used["output_tokens"],
+        used["total_tokens"],
+    )

@@ -12,6 +12,7 @@ from attrs import frozen
 from toolloop._journal.records import said_id
 from toolloop.agui.terms import Event, Terms
 from toolloop.inbox import ResultView, ShownLoop
+from toolloop.machine.values.calls import text_of_content
 from toolloop.machine.values.jsontext import JSON
 
 _IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")
@@ -75,7 +76,7 @@ class Conversation:
     def _results(self, blocks: Sequence[Any], tools: Mapping[str, str]) -> Iterator[Event]:
         for block in blocks:
             if block["type"] == "tool_result" and self.terms.has_call(tools.get(block["tool_use_id"], "")):
-                call_id, text = block["tool_use_id"], plain_text(block.get("content", ""))
+                call_id, text = block["tool_use_id"], text_of_content(block.get("content", ""))
                 outcome, is_error = self.outcomes.get(call_id, ""), bool(block.get("is_error"))
                 yield self._result(call_id, tools[call_id], text, outcome, is_error=is_error)
 
@@ -89,13 +90,6 @@ def _blocks(content: JSON) -> Sequence[Any]:
     return [{"type": "text", "text": content}] if isinstance(content, str) else content
 
 
-def plain_text(content: JSON) -> str:
-    """Return the text of a content of the API."""
-    if isinstance(content, str):
-        return content
-    return "\n".join(block["text"] for block in content or () if block["type"] == "text")
-
-
 def _call(block: Mapping[str, Any]) -> Event:
     arguments = json.dumps(block["input"], ensure_ascii=False)
     return {"id": block["id"], "type": "function", "function": {"name": block["name"], "arguments": arguments}}
@@ -103,7 +97,7 @@ def _call(block: Mapping[str, Any]) -> Event:
 
 def _said(name: str, blocks: Sequence[Any]) -> Event:
     if all(block["type"] == "text" for block in blocks):
-        return {"id": name, "role": "user", "content": plain_text(blocks)}
+        return {"id": name, "role": "user", "content": text_of_content(blocks)}
     return {"id": name, "role": "user", "content": [part for part in map(_part, blocks) if part is not None]}
 
 
@@ -116,8 +110,15 @@ def _part(block: Mapping[str, Any]) -> Event | None:
     return None
 
 
-def block_of(part: Mapping[str, Any]) -> JSON | None:
-    """Return a part of a message as a block of the API; None if it is not taken, such as an address to fetch."""
+def blocks_of(content: Any) -> tuple[JSON, bool]:
+    """Return a content as one of the API, and whether it is whole: some parts are not taken, such as addresses."""
+    if isinstance(content, str):
+        return content, True
+    found = [_block_of(part.model_dump(by_alias=True)) for part in content]
+    return [block for block in found if block is not None], None not in found
+
+
+def _block_of(part: Mapping[str, Any]) -> JSON | None:
     match part:
         case {"type": "text", "text": text}:
             return {"type": "text", "text": text} if text.strip() else None

@@ -14,6 +14,7 @@ from toolloop.inbox import Offer
 from toolloop.machine.values.calls import Answer, Approve, Decision, Deny, Rerun
 from toolloop.machine.values.jsontext import JSON
 
+_SHOWN = ("why", "path", "names", "input", "preview")  # of a call, for an app that shows it in its own way
 _EXPECTED = 'expected {"approved": true} or another answer that the responseSchema allows'
 _REASON: dict[str, JSON] = {"type": "string", "description": "Why. The model reads it."}
 _REASONS = {"approval": "tool_call", "external": "input_required", "uncertain": "toolloop:uncertain"}
@@ -35,13 +36,7 @@ def make_interrupt(call: PendingView, offer: Offer, schema: JSON) -> Event:
     """
     why, tool = str(call["why"]), " > ".join(call["names"])
     lines = [call["reason"] or _QUESTIONS[why].format(tool), offer.needs]
-    shown = {
-        "why": why,
-        "path": call["path"],
-        "names": call["names"],
-        "input": call["input"],
-        "preview": call["preview"],
-    }
+    shown = {name: value for name, value in call.items() if name in _SHOWN}
     return {
         "id": f"{'/'.join(call['path'])}#{call['digest']}",
         "reason": _REASONS[why],

@@ -55,10 +55,10 @@ class Translator:
     def _replied(self, event: ev.WatchEvent, message: str) -> Iterator[Event]:
         match event:
             case ev.TextDelta(text=text) if "text" in self._terms.parts:
-                yield from self._begin("TEXT_MESSAGE", message)
+                yield from self._begin("TEXT_MESSAGE", message, role="assistant")
                 yield {"type": "TEXT_MESSAGE_CONTENT", "messageId": message, "delta": text}
             case ev.ThinkingDelta(thinking=text) if "reasoning" in self._terms.parts:
-                yield from self._begin("REASONING_MESSAGE", thought_id(message))
+                yield from self._begin("REASONING_MESSAGE", thought_id(message), role="reasoning")
                 yield {"type": "REASONING_MESSAGE_CONTENT", "messageId": thought_id(message), "delta": text}
             case ev.InputDelta(call_id=call, name=name) if name in self._streamed and self._terms.has_call(name):
                 yield from self._call(call, name, message)
@@ -71,32 +71,25 @@ class Translator:
         """Yield the ends of what was begun and not ended."""
         (kind, name), self._open = self._open, ("", "")
         if kind:
-            yield {"type": f"{kind}_END", "toolCallId" if kind == "TOOL_CALL" else "messageId": name}
+            yield {"type": f"{kind}_END", _key(kind): name}
         if kind == "REASONING_MESSAGE":
             yield {"type": "REASONING_END", "messageId": name}
 
-    def _begin(self, kind: str, name: str) -> Iterator[Event]:
+    def _begin(self, kind: str, name: str, **fields: str) -> Iterator[Event]:
+        """Yield the begin of a text, of reasoning or of a call, unless it is what was begun last."""
         if self._open == (kind, name):
             return
         yield from self.close()
         self._open = kind, name
-        self._add(name)
+        if (message := fields.get("parentMessageId", name)) not in self.has:
+            self.has.append(message)
         if kind == "REASONING_MESSAGE":
             yield {"type": "REASONING_START", "messageId": name}
-        yield {
-            "type": f"{kind}_START",
-            "messageId": name,
-            "role": "assistant" if kind == "TEXT_MESSAGE" else "reasoning",
-        }
+        yield {"type": f"{kind}_START", _key(kind): name, **fields}
 
     def _call(self, call_id: str, tool: str, message: str) -> Iterator[Event]:
-        if self._open == ("TOOL_CALL", call_id):
-            return
-        yield from self.close()
-        self._open = "TOOL_CALL", call_id
-        self._add(message)
         self._calls[call_id] = message
-        yield {"type": "TOOL_CALL_START", "toolCallId": call_id, "toolCallName": tool, "parentMessageId": message}
+        return self._begin("TOOL_CALL", call_id, toolCallName=tool, parentMessageId=message)
 
     def _finished(self, event: ev.CallFinished) -> Iterator[Event]:
         """Yield the result of a call, unless the client has it, or lacks the call."""
@@ -112,17 +105,14 @@ class Translator:
         text = self._terms.result(event.name, event.plain_text, event.outcome, is_error=event.is_error)
         yield {"type": "TOOL_CALL_RESULT", "messageId": name, "toolCallId": call_id, "content": text}
 
-    def _add(self, name: str) -> None:
-        if name not in self.has:
-            self.has.append(name)
+
+def _key(kind: str) -> str:
+    return "toolCallId" if kind == "TOOL_CALL" else "messageId"
 
 
 def _count(event: ev.RequestAnswered) -> Event:
     used = event.usage
-    counts = {
-        "inputTokens": used.total_input_tokens,
-        "outputTokens": used.output_tokens,
-        "totalTokens": used.total_tokens,
-    }
+    counts = {"inputTokens": used.total_input_tokens, "outputTokens": used.output_tokens}
     parts = {"cachedInputTokens": used.cache_read_input_tokens, "reasoningTokens": used.thinking_tokens}
-    return {"provider": "anthropic", **counts, **parts, "cacheWriteInputTokens": used.cache_creation_input_tokens}
+    more = {"cacheWriteInputTokens": used.cache_creation_input_tokens, "totalTokens": used.total_tokens}
+    return {"provider": "anthropic", **counts, **parts, **more}

@@ -17,7 +17,7 @@ from attrs import define, evolve, field, frozen
 
 from toolloop._drivers.event_loops import only_error
 from toolloop._interface.loop_view import PendingView
-from toolloop.agui.conversation import Conversation, block_of, is_known, key_of, snapshots, with_ids_of
+from toolloop.agui.conversation import Conversation, blocks_of, is_known, key_of, snapshots, with_ids_of
 from toolloop.agui.doors import LOG
 from toolloop.agui.interrupts import make_interrupt, note_of, read_answer
 from toolloop.agui.live import Reader
@@ -28,15 +28,18 @@ from toolloop.errors import BadTool, CallerError, LoopNotFound, StoreError, Tool
 from toolloop.inbox import AsyncInbox, LoopChange, Offer, ShownLoop
 from toolloop.inbox.watching import patiently
 from toolloop.machine.values.calls import Answer, Decision
-from toolloop.machine.values.jsontext import JSON
 from toolloop.machine.values.names import Person
 
 HEARTBEAT: Final = 15.0  # seconds
 _AT_REST: Final = ("needs_decision", "needs_command", "failed", "ended")
 _FETCH = "a part was left out: only texts, images and PDF files with their data are taken, no addresses"
+_STORE = ("The store failed. Nothing is lost: try again.", "store")
 _OURS = ("The server failed. Run again.", "internal")
 _KEPT = "it is kept, and goes out with the results of the calls that wait"
 _REGENERATE = "nothing new came with a history that ends before that of the thread: fork it to go on from there"
+
+
+_NOTHING: Any = {"status": None, "messages": [], "pending": [], "kept": [], "brought": [], "said": [], "schemas": {}}
 
 
 @frozen
@@ -44,7 +47,7 @@ class Picture:
     """A loop as it is stored now, for one client.
 
     Attributes:
-        shown: the loop; None if it does not exist.
+        shown: the loop. One that does not exist has no status.
         messages: the conversation, with the client's ids.
         known: the ids of its messages, as the loop has them. `said`: of all that was ever said in it.
         terms: what this client may bring, and what it gets.
@@ -53,11 +56,16 @@ class Picture:
     """
 
     terms: Terms
-    shown: ShownLoop | None = None
+    shown: ShownLoop = _NOTHING
     messages: Sequence[Event] = ()
     known: frozenset[str] = frozenset()
     said: frozenset[str] = frozenset()
     offers: Mapping[str, Offer] = field(factory=dict)
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is such a loop."""
+        return self.shown["status"] is not None
 
     def is_of_front_end(self, call: PendingView) -> bool:
         """Return whether a call waits for the front end that brought its tool."""
@@ -141,16 +149,15 @@ class Visit:
         for each in self.asked.messages:
             is_old = self._is_known(each, before.known | before.said)
             says = [] if is_old else [*says, each] if each.role == "user" and each.id else says
-        if before.shown is None and says:
+        if says and not before.exists:
             await self.threads.create(self.person, self.asked.thread_id)
-        known = {} if before.shown is None else {tool["name"]: tool for tool in before.shown["brought"]}
+        known = {tool["name"]: tool for tool in before.shown["brought"]}
         for name in [name for name, one in self.tools.items() if says and known.get(name, one) != one]:
             self._note("tool", name, "the thread began with another definition, which stays")
         for each in says:
             await self._say(each)
-        answers = self._answers(before.offers)
-        results = {} if before.shown is None else self._results(before, before.shown)
-        if before.shown is not None or says:
+        answers, results = self._answers(before.offers), self._results(before)
+        if before.exists or says:
             for name, path, decision in answers:
                 await self._decide(self.inbox, "resume", {path: decision}, name)
             if results:
@@ -167,12 +174,9 @@ class Visit:
 
     async def _say(self, message: UserMessage) -> None:
         """Say what the user says, with the tools. A message that was said before changes nothing."""
-        content: JSON = message.content
-        if not isinstance(content, str):
-            found = [block_of(part.model_dump(by_alias=True)) for part in content]
-            content = [block for block in found if block is not None]
-            if None in found:
-                self._note("message", message.id, _FETCH)
+        content, is_whole = blocks_of(message.content)
+        if not is_whole:
+            self._note("message", message.id, _FETCH)
         said, key = [{"role": "user", "content": content}], key_of(self.person.name, message.id)
         say = partial(self.inbox.say, self.loop_id, said, key=key)
         try:
@@ -202,10 +206,10 @@ class Visit:
                     found.append((entry.interrupt_id, path, decision))
         return found
 
-    def _results(self, before: Picture, shown: ShownLoop) -> dict[str, Decision]:
+    def _results(self, before: Picture) -> dict[str, Decision]:
         """Return the answers to calls of the front end's tools. No other call takes a result from a client."""
         said = {each.tool_call_id: each for each in self.asked.messages if each.role == "tool"}
-        calls = [call for call in shown["pending"] if before.is_of_front_end(call) and call["id"] in said]
+        calls = [call for call in before.shown["pending"] if before.is_of_front_end(call) and call["id"] in said]
         return {call["id"]: _answer(said[call["id"]], call["digest"]) for call in calls}
 
     async def _decide(
@@ -224,7 +228,7 @@ class Visit:
         translator = Translator(picture.messages, picture.terms, tools)
         try:
             async with anyio.create_task_group() as group:
-                if picture.shown is not None:
+                if picture.exists:
                     group.start_soon(patiently, self.loop_id, partial(self._until_rest, reader))
                     await self._read(reader, translator)
         except BaseExceptionGroup as errors:
@@ -267,26 +271,20 @@ class Visit:
     async def _end(self, has: Sequence[str], usage: Sequence[Event]) -> Event:
         """Send the conversation and what the person may decide, and return the event that ends the run."""
         picture = await self._look()
-        shown = picture.shown
-        interrupts = [] if shown is None else self._interrupts(picture, shown)
-        kept = frozenset[str]() if shown is None else frozenset(each["id"] for each in shown["kept"])
+        shown, interrupts = picture.shown, self._interrupts(picture)
+        kept = frozenset(each["id"] for each in shown["kept"])
         for each in self.asked.messages:
             if self._is_known(each, kept):
                 self._note("message", each.id, _KEPT)
         await self._send_snapshots(snapshots(has, picture.messages) or [picture.messages])
         if isinstance(theirs := self.asked.state or {}, dict):  # the state is the client's: only one key of it is ours
-            status = None if shown is None else shown["status"]
-            mine = {
-                "thread": self.asked.thread_id,
-                "status": status,
-                "interrupts": interrupts,
-                "notApplied": self.notes,
-            }
+            mine: Event = {"thread": self.asked.thread_id, "status": shown["status"]}
+            mine |= {"interrupts": interrupts, "notApplied": self.notes}
             await self.send({"type": "STATE_SNAPSHOT", "snapshot": {**theirs, "toolloop": mine}})
         if self.notes:
             await self.send({"type": "CUSTOM", "name": "toolloop.not_applied", "value": self.notes})
         counts = {"usage": usage} if usage and "usage" in self.threads.terms.parts else {}
-        if shown is not None and shown["status"] == "failed":
+        if shown["status"] == "failed":
             return {"type": "RUN_ERROR", "message": str(shown["error"]), "code": "failed", **counts}
         return {"type": "RUN_FINISHED", **self._outcome(picture, interrupts), **counts}
 
@@ -294,30 +292,29 @@ class Visit:
         shown = picture.shown
         if interrupts:
             return {"outcome": {"type": "interrupt", "interrupts": interrupts}}
-        if shown is None or shown["pending"]:
-            pending = [] if shown is None else shown["pending"]
-            mine = [call["id"] for call in pending if picture.is_of_front_end(call)]
+        if shown["pending"] or not picture.exists:
+            mine = [call["id"] for call in shown["pending"] if picture.is_of_front_end(call)]
             return {"outcome": {"type": "success", **({"pendingToolCallIds": mine} if mine else {})}}
         kind = "cancelled" if shown["termination"] == "stop_condition" else "success"
         return {"outcome": {"type": kind}, "result": {"text": shown["text"], "termination": shown["termination"]}}
 
-    def _interrupts(self, picture: Picture, shown: ShownLoop) -> list[Event]:
+    def _interrupts(self, picture: Picture) -> list[Event]:
         """Return the questions for this person, and note those for others."""
         found = list[Event]()
-        for call in shown["pending"]:
+        for call in picture.shown["pending"]:
             offer = picture.offers.get(call["digest"])
             if offer is None or picture.is_of_front_end(call):
                 continue
             path = "/".join(call["path"])
             if offer.kinds:
-                found.append(make_interrupt(call, offer, shown["schemas"].get(path, {"type": "object"})))
+                found.append(make_interrupt(call, offer, picture.shown["schemas"].get(path, {"type": "object"})))
             else:
                 waits_for = offer.needs or "another person"
                 self._note("call", path, f"{' > '.join(call['names'])} waits for {waits_for}")
         return found
 
 
-def end_of(error: Exception, loop_id: str) -> Event:
+def end_of(error: Exception, loop_id: str | None = None) -> Event:
     """Return the event that ends a run that failed. What a client cannot mend is logged, and not described to it."""
     match error:
         case LoopNotFound():
@@ -326,14 +323,10 @@ def end_of(error: Exception, loop_id: str) -> Event:
             text, code = str(error), type(error).__name__
         case _:
             LOG.error("a run failed", exc_info=error, extra={"loop_id": loop_id})
-            is_stored = isinstance(error, StoreError)
-            text, code = ("The store failed. Nothing is lost: run again.", "store") if is_stored else _OURS
+            text, code = _STORE if isinstance(error, StoreError) else _OURS
     return {"type": "RUN_ERROR", "message": text, "code": code}
 
 
 def _answer(message: ToolMessage, digest: str) -> Answer:
-    content: Any = message.content
-    if not isinstance(content, str):
-        found = [block_of(part.model_dump(by_alias=True)) for part in content]
-        content = [block for block in found if block is not None]
+    content, _ = blocks_of(message.content)
     return Answer(message.error or content or "done", is_error=message.error is not None, digest=digest)
