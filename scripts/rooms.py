@@ -23,7 +23,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("_requests",),
     ("compaction",),
     ("_interface",),
-    ("_journal", "rules"),
+    ("_journal", "_web", "rules"),
     ("_engine",),
     ("_drivers",),
     ("_handles",),

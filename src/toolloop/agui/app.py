@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Callable, Collection, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any, Final, Literal
@@ -23,14 +23,15 @@ from toolloop._handles.asynchronous import AsyncToolLoopHandle
 from toolloop._interface.config import LoopConfig
 from toolloop._interface.loop_params import as_registry
 from toolloop._public import set_module
+from toolloop._web import Who, for_hosts
 from toolloop._worker.asynchronous import AsyncWorker
-from toolloop.agui.doors import Door, Who, check_id, host_of, read_input
+from toolloop.agui.doors import Door, check_id, read_input
 from toolloop.agui.live import Live
 from toolloop.agui.terms import SHOWS, Event, Terms
 from toolloop.agui.threads import Driver, Threads
 from toolloop.agui.visit import Visit, end_of
 from toolloop.errors import CallerError, LoopNotFound, NotAllowed, StoreError, ToolLoopError
-from toolloop.inbox import May, Sees
+from toolloop.inbox import AsyncInbox, May, Sees
 from toolloop.inbox.rights.rights import Rights
 from toolloop.machine.values.names import Person
 from toolloop.providers import AsyncProvider
@@ -117,8 +118,8 @@ def agui_app(  # noqa: PLR0913 - what an application decides
     driver, key = Driver(worker if drive else None), store.secret()
     threads = Threads(store, opening, registry, params, name, may, sees, terms, live, driver, key)
     found = (lambda _: anybody) if who is None else who
-    door = Door(found, frozenset(each.lower().rstrip("/") for each in origins), frozenset(map(host_of, hosts)) - {""})
-    return _served(threads, door, stops_with_client=on_disconnect == "stop")
+    door = Door(found, frozenset(each.lower().rstrip("/") for each in origins))
+    return _served(threads, door, hosts, stops_with_client=on_disconnect == "stop")
 
 
 def _check(who: Who | None, anybody: str | None, show: Collection[str], **texts: Collection[str]) -> None:
@@ -133,7 +134,7 @@ def _check(who: Who | None, anybody: str | None, show: Collection[str], **texts:
         raise TypeError(f"{wrong[0]}: expected a collection of texts, got {texts[wrong[0]]!r}")
 
 
-def _served(threads: Threads, door: Door, *, stops_with_client: bool) -> Starlette:
+def _served(threads: Threads, door: Door, hosts: Collection[str], *, stops_with_client: bool) -> Starlette:
     """Return the application. The worker starts with it, or with the first request where it is mounted in another."""
 
     @asynccontextmanager
@@ -149,24 +150,22 @@ def _served(threads: Threads, door: Door, *, stops_with_client: bool) -> Starlet
         threads.driver.start()
         return _Stream(partial(Visit, threads, person, asked, tools, refused), stops_with_client=stops_with_client)
 
-    async def command(request: Request) -> Response:
+    async def command(act: Callable[[AsyncInbox, str], Awaitable[None]], request: Request) -> Response:
         person, thread = await door.enter(request), request.path_params["thread"]
         check_id("thread", thread)
-        inbox, loop_id = threads.inbox_of(person), threads.loop_of(person, thread)
-        match request.path_params["command"]:
-            case "stop":
-                await inbox.stop(loop_id, "stopped by the user")
-            case "retry":
-                await inbox.retry(loop_id)
-            case _:
-                raise HTTPException(404, "Not found.")
+        await act(threads.inbox_of(person), threads.loop_of(person, thread))
         return JSONResponse({})
 
+    stop = partial(command, lambda inbox, loop_id: inbox.stop(loop_id, "stopped by the user"))
+    retry = partial(command, AsyncInbox.retry)
+
+    post = partial(Route, methods=["POST"])
+    known = Middleware(for_hosts, hosts=hosts, see="hosts= of agui_app")
     allowed: Any = partial(Middleware, CORSMiddleware, allow_methods=["POST"], allow_headers=["*"])
     return Starlette(
-        routes=[Route("/", run, methods=["POST"]), Route("/{thread}/{command}", command, methods=["POST"])],
+        routes=[post("/", run), post("/{thread}/stop", stop), post("/{thread}/retry", retry)],
         exception_handlers={HTTPException: _refused, **dict.fromkeys(_STATUSES, _failed)},
-        middleware=[allowed(allow_origins=[*door.origins], allow_credentials=True)],
+        middleware=[known, allowed(allow_origins=[*door.origins], allow_credentials=True)],
         lifespan=lifespan,
     )
 
@@ -177,8 +176,7 @@ async def _refused(_: Request, error: Any) -> Response:
 
 async def _failed(_: Request, error: Exception) -> Response:
     status = next(status for kind, status in _STATUSES.items() if isinstance(error, kind))
-    text = "The store failed. Nothing was changed: try again." if status == _STATUSES[StoreError] else str(error)
-    return JSONResponse({"error": text}, status)
+    return JSONResponse({"error": end_of(error)["message"]}, status)
 
 
 class _Stream(Response):

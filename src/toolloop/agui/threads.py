@@ -15,7 +15,6 @@ from attrs import define, field, frozen
 
 from toolloop._drivers.event_loops import spawn
 from toolloop._worker.asynchronous import AsyncWorker
-from toolloop.agui.doors import LOG
 from toolloop.agui.live import Live
 from toolloop.agui.terms import Terms
 from toolloop.errors import Conflict
@@ -32,29 +31,25 @@ class Driver:
     """Drives loops in a task, from the first request on, until shutdown. Without a worker, others do."""
 
     worker: AsyncWorker | None
-    _is_started: bool = False
     _stop: anyio.Event = field(factory=anyio.Event)
-    _done: anyio.Event = field(factory=anyio.Event)
+    _done: anyio.Event | None = None
 
     def start(self) -> None:
-        """Start the task, unless it was started."""
-        if self.worker is not None and not self._is_started:
-            self._is_started, self._done = True, anyio.Event()
-            spawn(partial(self._run, self.worker))
+        """Start the task, unless it runs."""
+        if self.worker is not None and (self._done is None or self._done.is_set()):
+            self._done = anyio.Event()
+            spawn(partial(self._run, self.worker, self._done))
 
-    async def _run(self, worker: AsyncWorker) -> None:
+    async def _run(self, worker: AsyncWorker, done: anyio.Event) -> None:
         try:
             await worker.run(self._stop)
-        except Exception:  # noqa: BLE001 - a fault of ours
-            LOG.exception("the worker failed; the next request starts it again")
         finally:
-            self._is_started = False
-            self._done.set()
+            done.set()
 
     async def stop(self) -> None:
         """Begin no more turns, and wait for those in progress."""
         self._stop.set()
-        if self._is_started:
+        if self._done is not None:
             await self._done.wait()
 
 

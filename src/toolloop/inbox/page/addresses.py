@@ -1,4 +1,4 @@
-"""Judge the addresses of requests: the host names that are answered, the prefix, and what proxies say about both."""
+"""Judge the addresses of requests: the prefix, and what proxies say about it and the host."""
 
 from __future__ import annotations
 
@@ -11,38 +11,12 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 _PREFIX = re.compile(r"(/[A-Za-z0-9._~-]+)*")
-_HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:[0-9]*)?")
 _SCHEMES = ("http", "https")
 
 
 def is_prefix(text: str) -> bool:
     """Return whether a text is the prefix of an address: empty, or such as `/approvals`."""
     return _PREFIX.fullmatch(text) is not None
-
-
-def host_of(text: str) -> str:
-    """Return the name in a `Host` header, without the port and in lower case; empty if it is not a name."""
-    found = _HOST.fullmatch(text.lower())
-    return "" if found is None else found[1].rstrip(".")
-
-
-def for_hosts(app: ASGIApp, hosts: Collection[str]) -> ASGIApp:
-    """Return the application, which answers only these host names. Another name gets 421.
-
-    A page of another site can make its own name lead to this server. The browser then takes both for one site.
-    """
-    known = {host_of(f"[{host}]" if host.count(":") > 1 and "[" not in host else host) for host in hosts} - {""}
-
-    async def checked(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            given = Headers(scope=scope).getlist("host")
-            if len(given) != 1 or host_of(given[0]) not in known:
-                text = "This server does not answer to this host name. Its operator can add it: see --public-url.\n"
-                await PlainTextResponse(text, 421)(scope, receive, send)
-                return
-        await app(scope, receive, send)
-
-    return checked
 
 
 def with_checked_prefix(app: ASGIApp) -> ASGIApp:

@@ -17,6 +17,7 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from toolloop._public import set_module
+from toolloop._web import Who, for_hosts
 from toolloop.errors import (
     BadLink,
     CallerError,
@@ -29,14 +30,14 @@ from toolloop.errors import (
     UnknownCall,
 )
 from toolloop.inbox.asynchronous import AsyncInbox
-from toolloop.inbox.page.addresses import for_hosts, with_checked_prefix
+from toolloop.inbox.page.addresses import with_checked_prefix
 from toolloop.inbox.page.bodies import form_of
 from toolloop.inbox.page.changes import Changes
 from toolloop.inbox.page.dead_links import dead_link_page
 from toolloop.inbox.page.deciding import Deciding
 from toolloop.inbox.page.forms import BadForm
 from toolloop.inbox.page.health import with_health
-from toolloop.inbox.page.people import People, UnknownPersonError, Who
+from toolloop.inbox.page.people import People, UnknownPersonError
 from toolloop.inbox.page.rendering import rendered
 from toolloop.inbox.page.security import ForbiddenError, FormTokens, TooSoonError, with_headers
 from toolloop.inbox.page.statistics import statistics_page

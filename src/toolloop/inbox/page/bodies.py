@@ -1,4 +1,4 @@
-"""Read the body of a form: nothing before the caller asks, not without end, and not for ever."""
+"""Read the body of a form."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ from binascii import a2b_qp
 from collections.abc import Mapping
 from typing import Final
 
-import anyio
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 
+from toolloop._web import read_body
 from toolloop.inbox.page.forms import BadForm, line_ends
 
 MOST: Final = 7_000_000  # bytes of a form: what a text of 2 MB can become in it
 LONGEST: Final = 2_000_000  # bytes of a value
-_SECONDS = 20.0  # for a whole form
 _FIELDS = 20_000
 _MALFORMED = re.compile(rb"%(?![0-9A-Fa-f]{2})|[\r\n]")
 _TYPE = "application/x-www-form-urlencoded"
@@ -47,11 +46,9 @@ async def read_form(request: Request) -> dict[str, str]:
     """
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != _TYPE:
         raise HTTPException(415, f"Send the form as {_TYPE}.", _CLOSE)
-    with anyio.move_on_after(_SECONDS):
-        form = _parse(await _read(request))
-        request.scope[_FORM] = form
-        return form
-    raise HTTPException(408, f"The form did not arrive within {_SECONDS:g} seconds. Send it again.", _CLOSE)
+    form = _parse(await read_body(request, "form", MOST))
+    request.scope[_FORM] = form
+    return form
 
 
 def form_of(request: Request) -> Mapping[str, str]:
@@ -72,26 +69,10 @@ def check_values(form: Mapping[str, str]) -> None:
             raise ValueTooLong(name, size)
 
 
-async def _read(request: Request) -> bytearray:
-    body = bytearray()
-    try:
-        size = int(request.headers.get("content-length", "0"))
-        if size <= MOST:
-            async for part in request.stream():
-                body += part
-                if (size := len(body)) > MOST:
-                    break
-    except ClientDisconnect as error:
-        raise HTTPException(400, "The form is incomplete.") from error
-    if size > MOST:
-        raise HTTPException(413, f"The form is larger than {MOST:,} bytes.", _CLOSE)
-    return body
-
-
-def _parse(body: bytearray) -> dict[str, str]:
+def _parse(body: bytes) -> dict[str, str]:
     if body.count(b"&") >= _FIELDS or _MALFORMED.search(body):
         raise BadForm("the form cannot be decoded: it has too many fields, or characters that are not encoded")
-    pairs = [field.partition(b"=") for field in bytes(body).split(b"&") if field]
+    pairs = [field.partition(b"=") for field in body.split(b"&") if field]
     try:
         return {_decode(name): _decode(value) for name, _, value in pairs}
     except UnicodeDecodeError as error:

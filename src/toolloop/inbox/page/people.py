@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import logging
 from collections.abc import Awaitable, Callable, Iterable
@@ -14,6 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from toolloop._drivers.event_loops import in_thread
+from toolloop._web import Who, ask_who
 from toolloop.errors import NotAllowed
 from toolloop.inbox.asynchronous import AsyncInbox
 from toolloop.inbox.page.security import ForbiddenError
@@ -23,7 +23,6 @@ from toolloop.machine.values.names import Person
 from toolloop.stores.protocol import Store, StoredLoop
 from toolloop.tools.calls import ToolCall
 
-Who = Callable[[Request], "str | Person | Awaitable[str | Person | None] | None"]
 T = TypeVar("T")
 _log = logging.getLogger("toolloop.inbox")
 
@@ -99,11 +98,11 @@ class People:
         return await self._known(self._at_link(request, link))
 
     async def _signed_in(self, request: Request) -> Me | None:
-        found = await self._find(request)
+        found = await ask_who(self._who, request)
         return None if found is None else await self._me(found if isinstance(found, Person) else Person(found))
 
     async def _at_link(self, request: Request, link: Link) -> Me:
-        found = await self._find(request)
+        found = await ask_who(self._who, request)
         link.check_person(found)
         person = found if isinstance(found, Person) else link.person  # a bare name says nothing of groups
         if person is None and found is None:
@@ -111,14 +110,6 @@ class People:
                 raise NotAllowed("this link is for no person in particular. Sign in to use it")
             return Me(Person(""), self._inbox, self._store, is_signed_in=False)
         return await self._me(person or Person(str(found)), is_signed_in=found is not None)
-
-    async def _find(self, request: Request) -> str | Person | None:
-        found = self._who(request)
-        found = await found if inspect.isawaitable(found) else found
-        if not isinstance(found, str | Person | None):
-            raise TypeError(f"who: expected a name, a Person or None, got {found!r}")
-        name = found.name if isinstance(found, Person) else found
-        return found if name else None
 
     async def _me(self, person: Person, *, is_signed_in: bool = True) -> Me:
         """Ask once what a person sees, for the whole request."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 from itsdangerous import BadData, URLSafeSerializer
 from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from toolloop._web import is_of_this_site
 
 # Only resources and form targets of this site; no inline code, no frames.
 _POLICY = (
@@ -77,15 +78,11 @@ class FormTokens:
     def check(self, request: Request, token: object, subject: str) -> None:
         """Refuse a form that a page of another site has sent.
 
-        Browsers say in `Sec-Fetch-Site` which site's page sends a form. Over plain HTTP from another machine they do
-        not; then the host of `Origin` or `Referer` counts, if the browser sends one: with `no-referrer`, `Origin` is
-        `null`.
-
         Raises:
             ForbiddenError: the form is refused.
 
         """
-        if not _is_of_this_site(request):
+        if not is_of_this_site(request):
             raise ForbiddenError("A page of another site sent this form. Nothing was changed.")
         found, made, _ = self._read(token)
         if found != subject or not self._clock() - made < _A_DAY:
@@ -108,15 +105,3 @@ class FormTokens:
         except (BadData, TypeError, ValueError):
             return None, 0.0, False
         return subject, made, is_new
-
-
-def _is_of_this_site(request: Request) -> bool:
-    headers = request.headers
-    if (site := headers.get("sec-fetch-site")) is not None:
-        return site == "same-origin"
-    origin = headers.get("origin")
-    source = headers.get("referer") if origin in (None, "null") else origin
-    try:
-        return source is None or urlsplit(source).netloc.lower() == headers.get("host", "").lower()
-    except ValueError:
-        return False

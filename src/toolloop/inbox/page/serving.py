@@ -15,10 +15,10 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from toolloop.inbox.page.addresses import behind_proxies, for_hosts
+from toolloop._web import Who, for_hosts
+from toolloop.inbox.page.addresses import behind_proxies
 from toolloop.inbox.page.app import inbox_app
 from toolloop.inbox.page.health import with_health
-from toolloop.inbox.page.people import Who
 from toolloop.inbox.page.rendering import rendered
 from toolloop.inbox.page.security import with_headers
 from toolloop.inbox.rights.rights import May, Sees
