@@ -157,7 +157,7 @@ def run(arguments: Sequence[str], keys: str = "", **options: Any) -> subprocess.
     with tempfile.TemporaryFile() as stdin, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         stdin.write(keys.encode())
         stdin.seek(0)
-        standard = {"stdin": stdin.fileno(), "stdout": out.fileno(), "stderr": err.fileno()}
+        standard: dict[str, Any] = {"stdin": stdin.fileno(), "stdout": out.fileno(), "stderr": err.fileno()}
         with Program(arguments, **standard, **options) as program:
             code = program.wait()
         out.seek(0)

@@ -231,8 +231,8 @@ class Compared:
             "next request: the tool, what the library does, what it stores, and the wait for the other conversations. "
             "If the CPU of a turn, times the conversations, is more than the time of the model, they wait for the "
             "processor. A confirmed write is a commit of SQLite that waits for the disk (`synchronous = FULL`, and a "
-            "journal on the disk). LangGraph stores before the next step, and openai-agents in its session. pydantic-ai "
-            "has no store; the program writes the messages into a row. The SDK runner stores nothing."
+            "journal on the disk). LangGraph stores before the next step, and openai-agents in its session. "
+            "pydantic-ai has no store; the program writes the messages into a row. The SDK runner stores nothing."
         )
         return table("Many conversations at once", heads, self._rows(columns), note), plots
 

@@ -1,4 +1,4 @@
-"""Checkpoints after each turn, of which somebody puts back old ones: damaged, stale, of a lost branch."""
+"""Checkpoints after each turn, of which another program puts back old ones: damaged, stale, of a lost branch."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class EagerStore(SqliteStore):
 
 
 def eager_place(path: Path) -> str:
-    """Return how the programs of the attacks are told of a file with such a store."""
+    """Return the name by which the programs of the attacks open a file as such a store."""
     return f"{_MARK}{os.fspath(path)}"
 
 
@@ -34,7 +34,7 @@ def path_in(place: str) -> str | None:
 
 @define
 class Tampering:
-    """Somebody who keeps each checkpoint of the newest loop of a file, and puts one back later.
+    """A program that keeps each checkpoint of the newest loop of a file, and puts one back later.
 
     Attributes:
         path: the file.
