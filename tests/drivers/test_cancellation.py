@@ -248,3 +248,18 @@ def test_each_way_of_cancelling_goes_through_and_leaves_the_loop(backend: str, c
         assert completed(await handle.run()).text == "done"
 
     run_async(backend, main)
+
+
+def test_a_wait_of_an_event_loop_that_crashed_ends_when_it_is_collected() -> None:
+    """It waited for an event that no longer comes, with no scope that it could leave."""
+    from toolloop._drivers.event_loops import wait_shielded  # noqa: PLC0415 - a crash of trio strikes it at random
+
+    left: list[Any] = []
+
+    async def main() -> None:
+        left.append(wait_shielded(anyio.Event()))
+        left[0].send(None)
+
+    trio.run(main)
+    with pytest.raises(RuntimeError, match="async context"):
+        left[0].close()

@@ -64,13 +64,18 @@ async def wait_shielded(done: anyio.Event) -> None:
     import anyio  # noqa: PLC0415 - loaded already
 
     cancelled: BaseException | None = None
+    is_gone = False  # the event loop
     while not done.is_set():
         try:
             with anyio.CancelScope(shield=True):
-                await done.wait()
-        except GeneratorExit:
-            raise  # the event loop is gone
-        except BaseException as error:  # noqa: BLE001 - asyncio's own `cancel()`, or a Ctrl-C, goes through a shield
+                try:
+                    await done.wait()
+                except GeneratorExit:
+                    is_gone = True
+                    raise
+        except BaseException as error:  # asyncio's own `cancel()`, or a Ctrl-C, goes through a shield
+            if is_gone:
+                raise  # this exception, or that of the scope, which cannot be left without the event loop
             cancelled = error
     if cancelled is not None:
         raise cancelled
