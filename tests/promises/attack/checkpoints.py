@@ -1,4 +1,4 @@
-"""Checkpoints after each turn, of which another program puts back old ones: damaged, stale, of a lost branch."""
+"""Checkpoints after each turn; another program puts back old ones: damaged, stale, of a lost branch."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class EagerStore(SqliteStore):
 
 
 def eager_place(path: Path) -> str:
-    """Return the name by which the programs of the attacks open a file as such a store."""
+    """Return the text by which the programs of the attacks get a file with such a store."""
     return f"{_MARK}{os.fspath(path)}"
 
 

@@ -43,7 +43,7 @@ def attack(rounds: int, seed: int, folder: Path, server: ForkServer, kind: str =
 
 
 def _start_tampered(start: Callable[..., Child], tampering: Tampering, **given: Any) -> Child:
-    """Start a process after another program stepped in."""
+    """Start a process on a file whose checkpoint is another one."""
     if tampering.path.exists():
         tampering.look()
         tampering.tamper()
