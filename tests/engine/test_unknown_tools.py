@@ -132,4 +132,39 @@ def test_a_tool_that_a_message_brings_is_left_if_another_message_defines_it() ->
     handle.run()
     ask = {"name": "ask", "description": "Ask.", "input_schema": {"type": "object"}}
     handle.say("Go on.", tools=[ask, {**ask, "name": "show"}])
-    assert [each["name"] for each in json.loads(handle.state.root.setup.params)["tools"]] == ["show"]
+    assert names_brought(handle) == ["show"]
+
+
+def names_brought(handle: ToolLoopHandle) -> list[str]:
+    return [each["name"] for each in json.loads(handle.state.root.setup.params)["tools"]]
+
+
+def test_a_tool_of_a_message_that_joins_later_is_left_too() -> None:
+    """Of one that is kept while a call waits, and of one that comes with it."""
+    ask = {"name": "ask", "description": "Ask.", "input_schema": {"type": "object"}}
+    handle, _ = waiting(name="other", tools=[{**ask, "name": "other"}])
+    handle.say([user("more"), system(change("ask"))])
+    handle.say([system(change("show"))], tools=[ask, {**ask, "name": "show"}, {**ask, "name": "last"}])
+    assert names_brought(handle) == ["other", "last"]
+    handle.decide({"t1": Answer("yes")})
+    assert handle.run().unwrap().text == "done"
+
+
+def compacted(*names: str) -> dict[str, Any]:
+    """A compaction by the server, with the definitions of tools that it compacted."""
+    return {"type": "compaction", "content": "They talked.", "tool_changes": [*map(change, names)]}
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+def test_a_tool_that_a_compaction_defines_is_external(is_open: bool) -> None:
+    """In the reply with the call, or in one before."""
+    first = {"role": "assistant", "content": [compacted("ask"), {"type": "text", "text": "Hello."}]}
+    block = {"type": "tool_use", "id": "t1", "name": "ask", "input": {}}
+    body = {**reply(calls=[call("ask", {}, id="t1")]), "content": [compacted("ask"), block]}
+    messages = [user()] if is_open else [user(), first, user("more")]
+    script = [body if is_open else reply(calls=[call("ask", {}, id="t1")]), reply("done")]
+    handle = ToolLoopHandle(ScriptedProvider(script), params=params(messages=messages), tools=[look])
+    handle.next_turn()
+    assert [(each.name, each.why) for each in handle.pending] == [("ask", "external")]
+    handle.decide({"t1": Answer("yes")})
+    assert handle.run().unwrap().text == "done"

@@ -30,7 +30,8 @@ from toolloop import (
 )
 from toolloop._engine.deciding import Decisions
 from toolloop._engine.runtimes import Runtime, Runtimes
-from toolloop._handles.commands import Commands, Said, read_limits, read_params
+from toolloop._handles.commands import Commands, Said
+from toolloop._handles.param_changes import read_limits, read_params
 from toolloop._interface.message_edits import HistoryEdit
 from toolloop._interface.shown import Named
 from toolloop._requests.params import Secrets

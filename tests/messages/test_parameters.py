@@ -19,10 +19,11 @@ from tests.messages.bodies import (
     tool_change,
     user,
 )
-from toolloop._messages.parameters import list_defined
+from toolloop._messages.tool_changes import list_defined
 from toolloop.history import check
 
 REFERS = [HI, assistant(call()), user(result(content=[reference("fly")]))]
+NO_FLY = {"type": "tool_reference", "name": "fly"}
 ADDS = [HI, system(tool_change("tool_addition", "fly")), HELLO, NEXT]
 MCP = {"type": "mcp_toolset", "mcp_server_name": "s"}
 
@@ -102,6 +103,38 @@ def test_a_definition_on_the_way_has_a_name_of_its_own() -> None:
         assert asked([HI, system(twice)], tools=tools) == [("messages[1].content[0]", "tool-definition")]
         assert asked([HI, system(empty)], tools=tools) == []
     assert asked([HI, system(twice)], tools=[MCP]) == []
+
+
+def compaction(*changes: Any, content: Any = "They talked.") -> dict[str, Any]:
+    """A reply in which the server compacted what was before, with the changes of tools in it."""
+    block = {"type": "compaction", "content": content, "tool_changes": [*changes]}
+    return {"role": "assistant", "content": [block, {"type": "text", "text": "Hello."}]}
+
+
+def test_a_compaction_of_the_server_defines_tools_by_value() -> None:
+    """They are known like those of system messages, and clash with tools of the request in the same way."""
+    fly: dict[str, Any] = {"type": "tool_definition", "definition": TOOL | {"name": "fly"}}
+    adds, gone = ({"type": kind, "tool": tool} for kind, tool in (("tool_addition", fly), ("tool_removal", NO_FLY)))
+    history = [HI, compaction(adds), NEXT]
+    assert list_defined(history) == [fly["definition"]]
+    assert list_defined([HI, compaction("no change", {"type": "tool_addition"}, adds), NEXT]) == [fly["definition"]]
+    assert list_defined([*history, HELLO, system(gone)]) == []
+    assert list_defined([HI, compaction(adds, content=None), NEXT]) == []  # it failed, and changes nothing
+    assert list_defined([HI, {"role": "assistant", "content": [{"type": "compaction", "content": "So."}]}]) == []
+    assert asked(history, tools=[TOOL]) == []
+    assert asked([*history, HELLO, *REFERS], tools=[TOOL]) == []
+    assert asked([HI, compaction(gone), NEXT], tools=[TOOL]) == []  # what the server says of tools is not judged
+    path = "messages[1].content[0].tool_changes[0]"
+    assert asked(history, tools=[TOOL | {"name": "fly"}]) == [(path, "tool-definition")]
+
+
+def test_a_toolset_is_defined_once() -> None:
+    """Of whatever date. Other toolsets, and those of MCP servers, have other names."""
+    computer, browser = ({"type": f"{name}_toolset_20260801"} for name in ("computer", "browser"))
+    adds = {"type": "tool_addition", "tool": {"type": "tool_definition", "definition": computer}}
+    for definition in (computer, {"type": "computer_toolset_20270101"}):
+        assert asked([HI, system(adds)], tools=[definition]) == [("messages[1].content[0]", "tool-definition")]
+    assert asked([HI, system(adds)], tools=[browser, MCP, TOOL]) == []
 
 
 def test_the_tools_that_system_messages_define_are_listed_until_they_are_removed() -> None:

@@ -13,11 +13,11 @@ from toolloop._engine.policies import Around, Policies
 from toolloop._engine.sub_loops import SubLoop
 from toolloop._interface.calls import PolicyView
 from toolloop._interface.config import LoopConfig
-from toolloop._messages.parameters import list_defined_in
+from toolloop._messages.tool_changes import list_defined_in, may_add_tools
 from toolloop._requests.params import Secrets, external_names
 from toolloop._requests.request_maker import RequestMaker
 from toolloop.events import Observer
-from toolloop.machine.record.loop import Loop
+from toolloop.machine.record.loop import Loop, list_messages
 from toolloop.machine.record.state import Path, State
 from toolloop.machine.values.jsontext import decode
 from toolloop.machine.values.setup import Setup, drop_brought, keep_annotations, keep_gone
@@ -73,7 +73,7 @@ class Runtime:
         )
 
     def external(self, loop: Loop) -> frozenset[str]:
-        """Return the names of the tools that the caller runs: those that only the parameters or system messages define.
+        """Return the names of the tools that the caller runs: those that only the parameters or messages define.
 
         The messages are read only where a call has a name that is known neither here nor to the parameters.
         """
@@ -81,14 +81,14 @@ class Runtime:
         names = external_names({"tools": given}, self.tools.names) if given else frozenset[str]()
         if all(call.name in names or self.tools.get(call.name) for call in loop.calls):
             return names
-        defined = list_defined_in((*loop.messages, *loop.unjoined))
+        defined = list_defined_in(list_messages(loop))
         return names | external_names({"tools": defined}, self.tools.names)
 
     def known_tools(self, loop: Loop) -> Collection[str] | None:
         """Return the names of all tools that a result may refer to; None if not all are known."""
         defined = decode(loop.setup.params).get("tools") or ()
         named = all(isinstance(tool, dict) and isinstance(tool.get("name"), str) for tool in defined)
-        if not named or any('"tool_addition"' in text for text in loop.messages):
+        if not named or may_add_tools(list_messages(loop)):
             return None
         return frozenset(self.tools.names) | self.external(loop)
 

@@ -2,8 +2,8 @@
 
 The machine refuses events that the phase does not allow. This module checks the commands against the parameters, the
 tools and the history. A stored journal evaluates a command again if other events were stored first, so a command keeps
-no part of the state that it saw. The caller's input is read once, before that: by `Commands.read`, `read_params`,
-`read_limits` and `said_texts`.
+no part of the state that it saw. The caller's input is read once, before that: by `Commands.read`, `param_changes` and
+`said_texts`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from attrs import evolve, frozen
 
 from toolloop._engine.deciding import Check, Decided, Deciding, Decisions, decide_calls
 from toolloop._engine.runtimes import ToolsOfLoops
+from toolloop._handles.param_changes import SHAPING, ParamChanges
 from toolloop._interface.call_names import join_path
-from toolloop._interface.config import LoopConfig
 from toolloop._interface.decisions import (
     name_of,
     refuse_invalid,
@@ -36,21 +36,20 @@ from toolloop._interface.message_edits import (
     stale_edit,
 )
 from toolloop._journal.batch_writer import changed_metadata
-from toolloop._messages.parameters import list_defined_in
+from toolloop._messages.tool_changes import list_defined_in, may_change_tools
 from toolloop._requests.output import find_format, with_format
-from toolloop._requests.params import Secrets, check_params, split
 from toolloop.errors import IllegalCommand, InvalidHistory
 from toolloop.machine.machine import allowed
 from toolloop.machine.queries import everywhere, has_running, is_due, is_empty, waiting
 from toolloop.machine.record import journal_events as ev
-from toolloop.machine.record.loop import Failed, Finished, Loop, Ready, Requesting, Waiting
+from toolloop.machine.record.loop import Failed, Finished, Loop, Ready, Requesting, Waiting, list_messages
 from toolloop.machine.record.state import Path, State
 from toolloop.machine.refusals import name_injection, not_allowed
 from toolloop.machine.rules.joining import join_rest
-from toolloop.machine.rules.saying import list_new_tools
+from toolloop.machine.rules.saying import list_kept_texts, list_new_tools
 from toolloop.machine.tree import step
 from toolloop.machine.values.calls import Call, Command, Continue, InjectMessages, Stop
-from toolloop.machine.values.jsontext import JSON, a_type, canonical, decode, encode, well_formed
+from toolloop.machine.values.jsontext import a_type, canonical, decode, encode, well_formed
 from toolloop.machine.values.setup import drop_brought
 from toolloop.machine.values.splicing import apply_splices, splices_between
 from toolloop.prices import refuse_unpriced
@@ -59,57 +58,6 @@ from toolloop.stores.arguments import check_metadata
 from toolloop.tools.secrets import SecretKey, no_key
 
 Said = Callable[[State], ev.Event | None]  # a command with its arguments; None means that it changes nothing
-
-# The parameters that must fit each other and the history. Cache marks of all of them count together.
-_SHAPING = frozenset({"cache_control", "max_tokens", "model", "system", "thinking", "tool_choice", "tools"})
-
-
-@frozen
-class ParamChanges:
-    """Other request parameters, as `update_params` takes them.
-
-    Attributes:
-        stored: the stored parameters, as JSON.
-        secrets: the parameters that are never stored.
-        names: the names of all given parameters, including removed ones.
-
-    """
-
-    stored: dict[str, JSON]
-    secrets: Secrets
-    names: tuple[str, ...]
-    removed: frozenset[str]
-
-
-def read_params(changes: Mapping[str, Any]) -> ParamChanges:
-    """Read the arguments of `update_params`; None removes a parameter.
-
-    Raises:
-        TypeError: a parameter is not JSON.
-        ValueError: a parameter cannot be set this way, or is required and cannot be removed.
-
-    """
-    asked = "update_params()"
-    if "messages" in changes:
-        raise ValueError(f"{asked}: messages is not allowed here. Change the history with messages_mut()")
-    given = check_params(changes, asked=asked)
-    removed = frozenset(name for name, value in given.items() if value is None)
-    if needed := removed & {"model", "max_tokens"}:
-        raise ValueError(f"{asked}: {', '.join(sorted(needed))} cannot be removed; give another value")
-    stored, secrets = split({name: value for name, value in given.items() if value is not None})
-    return ParamChanges(stored, secrets, tuple(given), removed)
-
-
-def read_limits(**limits: Any) -> dict[str, Any]:
-    """Read the arguments of `extend`, by the fields of `Limits`; None keeps a limit.
-
-    Raises:
-        ValueError: a limit is out of range.
-
-    """
-    changes = {name: value for name, value in limits.items() if value is not None}
-    LoopConfig(**changes)  # checks the values
-    return changes
 
 
 @frozen
@@ -239,7 +187,9 @@ class Commands:
         """
         if said_id in state.root.said:
             return None
-        defined = {tool.get("name") for tool in list_defined_in(state.root.messages if tools else ())}
+        loop = state.root
+        whole = (*list_messages(loop), *loop.queued, *list_kept_texts(loop), *texts) if tools else ()
+        defined = {tool.get("name") for tool in list_defined_in(whole)}
         brought = [text for text in tools if decode(text)["name"] not in defined]  # one that a message defines is left
         new = list_new_tools(state.root.setup, brought)
         refuse_crowd(state.root.setup, new)
@@ -345,7 +295,7 @@ class Commands:
         refuse_unpriced(new, loop.setup.limits.budget, self._runtimes.root.config.pricing(), asked=asked)
         event = ev.Changed(params=encode(new), names=changes.names, at=self._now())
         refuse_lost_pause(step(state, event).root, asked=asked)
-        if _SHAPING & set(changes.names):
+        if SHAPING & set(changes.names):
             params = merge_params(new, tools)
             if params["tools"] is None:
                 params["tools"] = []  # an empty list: there are no tools, as opposed to unknown ones
@@ -395,16 +345,16 @@ class Commands:
     ) -> None:
         """Refuse an event that begins a user turn with messages that the API would refuse."""
         then = step(state, event).root
-        is_whole = replace_last or _has_marks(texts) or _names_tools(texts)
+        is_whole = replace_last or _has_marks(texts) or may_change_tools(texts)
         is_short = isinstance(state.root.phase, Finished) and not is_whole
         checked = preview_injection(state.root, texts) if is_short else list(then.messages)
         self._refuse(checked, state.root, asked)
 
     def _refuse_injected(self, loop: Loop, texts: tuple[str, ...], asked: str) -> None:
         """Refuse messages that the API would refuse where they join."""
-        if not _names_tools(texts):
+        if not may_change_tools(texts):
             self._refuse(preview_injection(loop, texts), loop, asked)
-        if _has_marks(texts) or _names_tools(texts):
+        if _has_marks(texts) or may_change_tools(texts):
             self._refuse(preview_request(loop, texts), loop, asked)
 
     def _refuse(self, texts: Sequence[str], loop: Loop, asked: str) -> None:
@@ -438,8 +388,3 @@ def _refuse_waiting(loop: Loop, calls: Sequence[tuple[Path, Call]]) -> IllegalCo
 def _has_marks(texts: Sequence[str]) -> bool:
     """Return whether messages have cache marks, which are counted over the whole history."""
     return any('"cache_control"' in text for text in texts)
-
-
-def _names_tools(texts: Sequence[str]) -> bool:
-    """Return whether messages add or remove tools, which earlier messages may have defined."""
-    return any('"tool_addition"' in text or '"tool_removal"' in text for text in texts)

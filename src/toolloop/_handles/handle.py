@@ -13,9 +13,9 @@ from attrs import evolve
 from toolloop._drivers.driver import D
 from toolloop._engine.pace import DriveOptions
 from toolloop._handles.assembly import ALONE, Assembly, assemble
-from toolloop._handles.commands import read_limits, read_params
 from toolloop._handles.forking import Fork
 from toolloop._handles.opening import Here, Opening, new_loop, restored
+from toolloop._handles.param_changes import read_limits, read_params
 from toolloop._handles.reads import LoopReads
 from toolloop._interface.config import DEFAULT_CONFIG, LoopConfig
 from toolloop._interface.decisions import name_of, said_texts, said_turn, to_seconds

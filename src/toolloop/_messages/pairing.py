@@ -25,6 +25,7 @@ from toolloop._messages.reading import (
     unanswered_server_calls,
 )
 from toolloop._messages.rules import Problems
+from toolloop._messages.tool_changes import ADDITION, find_changes
 
 
 @frozen
@@ -63,7 +64,7 @@ def check_open_calls(runs: list[Run], findings: Problems, *, tools: Any) -> None
         return
     named = {name for tool in tools if isinstance(tool, dict) and isinstance(name := tool.get("name"), str)}
     closing = last_closing_run(runs)
-    added = any("tool_addition" in run.kinds for run in runs)
+    added = any(change.kind == ADDITION for change in find_changes(runs))
     for call, (number, spot) in unanswered_server_calls(runs).items():
         name = text_key(spot.block, "name") or ""
         if number < closing or spot.kind != "server_tool_use" or name in named:

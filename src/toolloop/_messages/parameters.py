@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from typing import Any, Final
 
 from toolloop._messages.models import takes_thinking
-from toolloop._messages.reading import Run, blocks_of, kind_of, role_of, text_key, with_inner
+from toolloop._messages.reading import Run, kind_of, text_key, with_inner
 from toolloop._messages.rules import Problems
-from toolloop.machine.values.jsontext import decode
+from toolloop._messages.tool_changes import ADDITION, find_changes, toolset_of
 
 _LEAST_BUDGET: Final = 1024
 _TOOL_NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
@@ -65,57 +64,27 @@ def _tools(tools: list[Any], findings: Problems) -> None:
 
 
 def check_references(runs: list[Run], findings: Problems, *, tools: Any) -> None:
-    """Check the references to tools: in results of a tool search by the client, and in system messages."""
+    """Check the references to tools: in results of a tool search by the client, and in changes of tools."""
     if not isinstance(tools, list):
         return
     named = {tool.get("name") for tool in tools if isinstance(tool, dict) and isinstance(tool.get("name"), str)}
-    changes = [spot for run in runs if run.role == "system" for spot in run.spots if spot.kind in _CHANGES]
-    tools_of = [(spot, tool) for spot in changes if isinstance(tool := spot.block.get("tool"), dict)]
-    defined = [(spot.path, text_key(each, "name")) for spot, tool in tools_of if (each := _defined_by(tool))]
-    for path, name in defined:
-        if name in named:
-            findings.add("tool-definition", path, f"it defines a tool {name!r}, but the request has one of this name")
-    if defined or len(named) < len(tools):
+    toolsets = {toolset_of(tool) for tool in tools} - {None}
+    changes = list(find_changes(runs))
+    for change in changes:
+        name, toolset = text_key(change.definition, "name"), toolset_of(change.definition)
+        if name in named or toolset in toolsets:
+            what = f"a tool {name!r}" if name in named else f"the toolset {toolset!r}"
+            message = f"it defines {what}, but the request has one of this name"
+            remedy = "Leave the definition out, or the one of the request."
+            findings.add("tool-definition", change.path, message, remedy=remedy)
+    if any(change.definition for change in changes) or len(named) < len(tools):
         return  # the names of such tools, and of those of an MCP server, are not all known
-    for spot, tool in tools_of:
-        name = text_key(tool, "name") if kind_of(tool) == "tool_reference" else None
-        if name is not None and name not in named:
-            findings.add("tool-reference", spot.path, f"it adds or removes an unknown tool {name!r}")
-    for run in () if any(spot.kind == "tool_addition" for spot in changes) else runs:
+    for change in changes:
+        name = text_key(change.tool, "name") if kind_of(change.tool) == "tool_reference" else None
+        if name is not None and name not in named and not change.is_compacted:
+            findings.add("tool-reference", change.path, f"it adds or removes an unknown tool {name!r}")
+    for run in () if any(change.kind == ADDITION for change in changes) else runs:
         for path, block in with_inner(run):
             name = text_key(block, "tool_name") if kind_of(block) == "tool_reference" else None
             if name is not None and name not in named:
                 findings.add("tool-reference", path, f"it refers to an unknown tool {name!r}")
-
-
-def list_defined(messages: Iterable[Any]) -> list[dict[str, Any]]:
-    """Return the definitions of the tools that system messages add, without those that are removed again."""
-    found: dict[str, dict[str, Any]] = {}
-    known: dict[str, dict[str, Any]] = {}
-    for message in messages:
-        for _, block, kind in blocks_of(message) if role_of(message) == "system" else ():
-            tool = block.get("tool")
-            if not isinstance(tool, dict) or kind not in _CHANGES:
-                continue
-            definition = _defined_by(tool)
-            name = text_key(definition or tool, "name") or str(definition.get("type"))
-            known |= {name: definition} if definition else {}
-            if kind == "tool_removal":
-                found.pop(name, None)
-            elif name in known:  # a reference may add again what was removed
-                found[name] = known[name]
-    return list(found.values())
-
-
-def list_defined_in(texts: Iterable[str]) -> list[dict[str, Any]]:
-    """Return `list_defined` of messages as JSON texts, of which most are not read."""
-    return list_defined(decode(text) for text in texts if any(f'"{kind}"' in text for kind in _CHANGES))
-
-
-def _defined_by(tool: dict[str, Any]) -> dict[str, Any]:
-    """Return the definition that a system message adds; empty if it refers to a tool."""
-    definition = tool.get("definition") if kind_of(tool) == "tool_definition" else None
-    return definition if isinstance(definition, dict) else {}
-
-
-_CHANGES: Final = frozenset({"tool_addition", "tool_removal"})

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any
 
 from attrs import define, field
 
+from toolloop._messages.tool_changes import toolset_of
 from toolloop._public import set_module
 from toolloop.machine.values.jsontext import JSON, a_type, plain
 from toolloop.providers import OPTION_NAMES, SECRET_OPTIONS
 from toolloop.providers.protocol import given
 
-# The types of entries in `tools` that stand for many tools; an MCP toolset is run by the server (anthropic-sdk 2.14).
-_TOOLSET = re.compile(r"(?!mcp_)(\w+?)_toolset_\d{8}")
 _MCP_TOKEN = "authorization_token"  # noqa: S105 - the name of the API's field, not a token
 # The loop reads these parameters, so they must be at the top level.
 _OWNED = frozenset(
@@ -117,7 +115,7 @@ def external_names(stored: Mapping[str, JSON], known: Iterable[str]) -> frozense
     """
     tools, own = [tool for tool in stored.get("tools") or () if isinstance(tool, dict)], {*known}
     named = {tool["name"] for tool in tools if isinstance(tool.get("name"), str)}
-    toolsets = {found[1] for tool in tools if (found := _TOOLSET.fullmatch(str(tool.get("type"))))}
+    toolsets = {name for tool in tools if (name := toolset_of(tool)) is not None}
     own_toolsets = {name.partition(".")[0] for name in own if "." in name}
     return frozenset(named - own) | {f"{name}.*" for name in toolsets - own_toolsets}
 

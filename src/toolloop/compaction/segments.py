@@ -13,6 +13,7 @@ from toolloop._messages.check import check_order
 from toolloop._messages.reading import THINKING, after_compaction, blocks_of, is_directive, role_of, runs_of
 from toolloop._messages.repair import repair
 from toolloop._messages.rounds import open_code_calls, rounds
+from toolloop._messages.tool_changes import find_changes
 from toolloop.compaction.tokens import Outline
 
 #: The beginning of each summary. The next compaction recognizes the summary by it.
@@ -20,7 +21,6 @@ SUMMARY_START: Final = "[Summary of the conversation so far, instead of its mess
 
 # With these settings, the rule about thinking at the start of a turn is also checked.
 _MANUAL: Final[dict[str, Any]] = {"model": "claude-sonnet-4-5", "thinking": {"type": "enabled"}}
-_TOOL_CHANGES: Final = frozenset({"tool_addition", "tool_removal"})
 
 
 @frozen(eq=False)
@@ -92,7 +92,7 @@ def _has_summary(message: Any) -> bool:
 def _lasts(message: Any) -> bool:
     if is_directive(message):
         return True
-    return role_of(message) == "system" and any(kind in _TOOL_CHANGES for _, _, kind in blocks_of(message))
+    return role_of(message) == "system" and any(find_changes(runs_of([message])))
 
 
 def tail_of(segments: Sequence[Segment], keep: int) -> int:
