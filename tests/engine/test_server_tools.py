@@ -271,6 +271,23 @@ def test_a_changed_tool_loses_its_grants(change: Any, is_lost: bool) -> None:
     assert revoked == ([("1/c2", "tools")] if is_lost else [])
 
 
+def test_a_tool_that_is_no_longer_of_the_server_loses_its_grants() -> None:
+    """Though the server has it again later, with the same hints."""
+    notes, store = Notes(), MemoryStore()
+    script = ScriptedProvider([reply(calls=[DELETES]), reply("hi"), reply("so"), reply("done")])
+    with open_mcp(notes.server, needs_approval=True) as tools:
+        with open_loop(store, script, tools) as handle:
+            handle.run()
+            handle.decide({"c2": Approve(by="ana", remember=Grant(match={}))})
+            handle.run()
+        ours = [evolve(each, annotations=None) for each in tools]
+        for other, count in (([*tools], 1), (ours, 0), ([*tools], 0)):
+            with open_loop(store, script, other, on_drift="accept") as handle:
+                handle.say("and now?")
+                handle.next_turn()
+                assert len(handle.grants) == count
+
+
 def test_a_tool_that_changed_in_a_sleep_loses_its_grants() -> None:
     """Its schema and its gate count, however the loop gets its tools."""
     store = MemoryStore()

@@ -107,8 +107,9 @@ def _compare_tools(was: ToolFacts, now: ToolFacts, name: str, still_open: Collec
         yield _make_difference(text, name, is_unsafe=is_weaker)
     if was.effect != now.effect:
         yield _make_difference(f"the effect {tool} changed from {was.effect} to {now.effect}", name, is_unsafe=True)
-    if _have_other_hints(was, now) and now.annotations is not None:
-        hints = ", ".join(f"{name} is {value}" for name, value in asdict(now.annotations).items())
+    if _have_other_hints(was, now):
+        given = {} if now.annotations is None else asdict(now.annotations)
+        hints = ", ".join(f"{name} is {value}" for name, value in given.items()) or "there are none"
         yield Difference(f"the hints {tool} changed: {hints} now")
     if (was.diff, was.path, was.secret) != (now.diff, now.path, now.secret):
         yield Difference(f"what is shown of calls {tool} changed")
@@ -122,8 +123,11 @@ def _compare_tools(was: ToolFacts, now: ToolFacts, name: str, still_open: Collec
 
 
 def _have_other_hints(was: ToolFacts, now: ToolFacts) -> bool:
-    """Return whether the hints of a server changed. An old journal has none, and so has a tool of another kind."""
-    return None not in (was.annotations, now.annotations) and was.annotations != now.annotations
+    """Return whether the hints of a server changed. A tool without them was of another kind, or an old journal has it.
+
+    A tool that has none any more is not the one of that server.
+    """
+    return was.annotations is not None and was.annotations != now.annotations
 
 
 def list_lost_grants(loop: Loop, new: Setup) -> list[GrantRevoked]:
