@@ -30,7 +30,9 @@ def store_of(folder: Path) -> str:
 
 def filled(folder: Path, **more: Any) -> World:
     """A file with a loop in which two calls wait."""
+    tools = more.pop("tools", None)
     found = desk("sqlite", folder, now=time.time(), **more)
+    found.tools = tools or found.tools
     found.drive(metadata={"owner": "ana"})
     return found
 

@@ -6,10 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from attrs import evolve
 
 from tests.cli.support import Session, editor, filled
+from tests.kit.tools import transfer
 from toolloop import Answer, Approve, Ask, Deny, tool
 from toolloop.testing import call, reply
+from toolloop.types import ToolAnnotations
 
 LONG = "0123456789 " * 12
 
@@ -50,6 +53,15 @@ def test_a_long_line_is_wrapped_whole_and_its_rows_are_marked(tmp_path: Path) ->
     assert code == 0
     assert rows[first][9:] + rows[first + 1][9:] == f'"{LONG}"'
     assert rows[first + 1].startswith("       ↪ ")
+
+
+def test_the_hints_of_a_server_are_shown_as_on_the_page(tmp_path: Path) -> None:
+    """A tool of another kind has no such line."""
+    filled(tmp_path, tools=(evolve(transfer, annotations=ToolAnnotations(read_only_hint=True)),))
+    with Session(tmp_path, ("review",)) as person:
+        person.see("Server read only, open world (hints, not checked)")
+        person.press("q")
+        assert person.end()[0] == 0
 
 
 def test_keys_that_come_before_the_question_do_nothing(tmp_path: Path) -> None:

@@ -161,6 +161,8 @@ def card_lines(card: Card, why_not: str) -> Iterator[Line]:
         yield from _why_lines(label, text)
     for rule, reason in card.rules:
         yield from _why_lines("Rule", ": ".join(filter(None, (rule, reason))))
+    if card.hints:
+        yield from _why_lines("Server", f"{card.hints} (hints, not checked)")
     if card.call is not None and card.call.preview:
         yield from preview_lines(card.call.preview)
     runs = f"This runs {card.need.when}" if why_not and card.need.is_special else card.what_runs
