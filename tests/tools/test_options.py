@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import date
+from functools import partial
 from math import inf, nan
 from typing import Annotated, Any
 
@@ -11,7 +12,7 @@ import pytest
 from pydantic import Field
 
 from toolloop.errors import BadTool
-from toolloop.tools import tool
+from toolloop.tools import ToolContext, tool
 
 
 def add(left: int, right: int = 0) -> int:
@@ -120,3 +121,19 @@ def test_a_typed_function_that_cannot_be_called_is_refused_at_decoration(option:
     options: dict[str, Any] = {option: function, "typed": True}
     with pytest.raises(BadTool, match=f"{option} {says}"):
         tool(book, **options)
+
+
+@pytest.mark.parametrize("bound", [partial(book, seats=9), partial(book, date(2026, 12, 24))])
+def test_a_typed_function_has_no_default_for_what_the_model_does_not_fill_in(bound: Any) -> None:
+    """It would see its own default where the tool gets another value. `**` takes what the model fills in."""
+    hidden = "seats" if bound.keywords else "day"
+    with pytest.raises(BadTool, match=f"needs_approval of book takes '{hidden}'"):
+        tool(bound, needs_approval=lambda day=None, seats=1: bool(day and seats), typed=True)
+    assert callable(tool(bound, needs_approval=lambda **given: bool(given), typed=True).needs_approval)
+
+    def send(to: str, context: ToolContext) -> str:
+        """Send."""
+        return f"{to}: {context.call_id}"
+
+    with pytest.raises(BadTool, match="needs_approval of send takes 'context'"):
+        tool(send, needs_approval=lambda to, context=None: to != context, typed=True)

@@ -10,8 +10,7 @@ from collections.abc import Callable, Generator
 from functools import partial
 from typing import Any, TypeVar
 
-from toolloop.tools.function import not_awaitable
-from toolloop.tools.signature import is_async
+from toolloop.tools.signature import is_async, not_awaitable
 
 T = TypeVar("T")
 FunctionCall = tuple[Callable[..., Any], tuple[Any, ...]]

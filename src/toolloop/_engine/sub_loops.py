@@ -20,10 +20,10 @@ from toolloop.machine.values.jsontext import JSON, a_type, decode, encode, finge
 from toolloop.machine.values.setup import LoopFacts, Setup, ToolFacts
 from toolloop.tools import InvalidInput, Tool, ToolRegistry
 from toolloop.tools.calls import NeedsApproval
-from toolloop.tools.function import FunctionIntake, Intake, not_awaitable
+from toolloop.tools.function import FunctionIntake, Intake
 from toolloop.tools.json_schema import JsonSchema
 from toolloop.tools.registry import Tools
-from toolloop.tools.signature import check_name, is_async, read_signature
+from toolloop.tools.signature import check_name, is_async, not_awaitable, read_signature
 from toolloop.tools.tool_errors import shown
 
 # The maximum nesting, whatever `max_depth` is, because each event contains the path of its loop.

@@ -20,9 +20,9 @@ from toolloop.machine.values.jsontext import JSON, canonical, decode
 from toolloop.machine.values.setup import Setup
 from toolloop.machine.values.texts import fill_text
 from toolloop.tools import Tool, ToolContext, ToolRegistry
-from toolloop.tools.function import not_awaitable
 from toolloop.tools.responses.results import ResultMaker
 from toolloop.tools.result_reader import ResultReader
+from toolloop.tools.signature import not_awaitable
 
 LOG = logging.getLogger("toolloop.tools")
 

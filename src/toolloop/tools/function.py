@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 import sys
 from functools import cached_property
@@ -306,9 +305,8 @@ def tool(  # noqa: PLR0913 - the API's tool fields
         intake = FunctionIntake(own, signature, description, api_fields(fields, own))
         asked, shown = needs_approval, preview
         if typed:
-            names = [parameter.name for parameter in signature.parameters]
-            asked = with_arguments(asked, "needs_approval", own, names, intake.fit)
-            shown = with_arguments(shown, "preview", own, names, intake.fit)
+            asked = with_arguments(asked, "needs_approval", own, signature, intake.fit)
+            shown = with_arguments(shown, "preview", own, signature, intake.fit)
         made = Tool(
             own,
             intake.description,
@@ -387,24 +385,3 @@ class FunctionIntake:
     @cached_property
     def _docstring(self) -> tuple[str, dict[str, str]]:
         return read_docstring(self.signature.doc)
-
-
-def not_awaitable(value: Any, what: str) -> Any:
-    """Return the return value of a plain function if it is not an awaitable.
-
-    Args:
-        value: the return value.
-        what: the function's name for the error.
-
-    Raises:
-        TypeError: the value is an awaitable. Only functions declared async are awaited.
-
-    """
-    if not inspect.isawaitable(value):
-        return value
-    if inspect.iscoroutine(value):
-        value.close()
-    raise TypeError(
-        f"{what} returned an awaitable, but is not declared with `async def`. Declare it with `async "
-        "def` and use AsyncToolLoopHandle, or return a plain value"
-    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from sys import float_info
 from typing import Any, get_args
@@ -11,7 +11,7 @@ from typing import Any, get_args
 from toolloop.errors import BadTool
 from toolloop.machine.values.jsontext import JSON, plain
 from toolloop.machine.values.setup import ToolEffect
-from toolloop.tools.signature import is_async
+from toolloop.tools.signature import Signature, is_async
 
 
 def api_fields(given: Mapping[str, Any], name: str) -> dict[str, JSON]:
@@ -104,15 +104,16 @@ def check_preview(preview: object, name: str) -> None:
 
 
 def with_arguments(
-    option: Any, what: str, tool: str, parameters: Sequence[str], fit: Callable[[Mapping[str, JSON]], dict[str, Any]]
+    option: Any, what: str, tool: str, signature: Signature, fit: Callable[[Mapping[str, JSON]], dict[str, Any]]
 ) -> Any:
     """Return a predicate or preview that calls a function with the arguments of a call; other values unchanged.
 
     Args:
-        option: the function. It takes any of the parameters, and may have others with defaults.
+        option: the function. It takes any of the parameters, and may have others with defaults, but none with the name
+            of a parameter of the tool that the model does not fill in: its value would not be the one of the call.
         what: its name for the error, such as `preview`.
         tool: the name of the tool.
-        parameters: the names of the parameters of the tool.
+        signature: that of the tool.
         fit: makes the arguments from an input. If it raises, the function is not called.
 
     Raises:
@@ -121,13 +122,13 @@ def with_arguments(
     """
     if not callable(option):
         return option
-    names = set[str]()
+    names, parameters = set[str](), [each.name for each in signature.parameters]
     for each in _parameters(option, what, tool):
         if each.kind is each.VAR_KEYWORD:
             names |= set(parameters)
         elif each.name in parameters and each.kind is not each.POSITIONAL_ONLY:
             names.add(each.name)
-        elif each.default is each.empty and each.kind is not each.VAR_POSITIONAL:
+        elif each.kind is not each.VAR_POSITIONAL and (each.default is each.empty or each.name in signature.hidden):
             raise BadTool(
                 f"{what} of {tool} takes {each.name!r}, which is not a parameter that the model fills in. With "
                 f"typed=True it takes these, by name: {', '.join(parameters) or 'there are none'}",

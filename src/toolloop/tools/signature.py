@@ -42,6 +42,7 @@ class Signature:
         parameters: the parameters that the model fills in; annotations may still hold names to resolve.
         texts: the descriptions that annotations give, by parameter.
         contexts: the parameters that take the `ToolContext`.
+        hidden: the names of all parameters that the model does not fill in: those, and those that a partial binds.
         names: the globals and locals that annotations may refer to.
 
     """
@@ -51,6 +52,7 @@ class Signature:
     parameters: tuple[inspect.Parameter, ...]
     texts: Mapping[str, str]
     contexts: tuple[str, ...]
+    hidden: frozenset[str]
     names: tuple[dict[str, Any], Mapping[str, Any]]
 
 
@@ -121,7 +123,8 @@ def read_signature(fn: Callable[..., Any], outer: Mapping[str, Any]) -> Signatur
             texts[parameter.name] = text
     # Only classes and aliases are kept, because annotations in a class refer to nothing else.
     classes = {key: value for key, value in local.items() if isinstance(value, type) or is_alias(value)}
-    return Signature(name, _doc(inner, called), tuple(parameters), texts, tuple(contexts), (known, classes))
+    hidden = frozenset(each.name for each in _parameters(inner, called, name)) - {each.name for each in parameters}
+    return Signature(name, _doc(inner, called), tuple(parameters), texts, tuple(contexts), hidden, (known, classes))
 
 
 def _is_context(annotation: Any) -> bool:
@@ -187,3 +190,24 @@ def is_async(function: Callable[..., Any]) -> bool:
         inner = inner.func
     call = getattr(inner, "__call__", None)  # noqa: B004 - an object may have an async `__call__`
     return inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(call)
+
+
+def not_awaitable(value: Any, what: str) -> Any:
+    """Return the return value of a plain function if it is not an awaitable.
+
+    Args:
+        value: the return value.
+        what: the function's name for the error.
+
+    Raises:
+        TypeError: the value is an awaitable. Only functions declared async are awaited.
+
+    """
+    if not inspect.isawaitable(value):
+        return value
+    if inspect.iscoroutine(value):
+        value.close()
+    raise TypeError(
+        f"{what} returned an awaitable, but is not declared with `async def`. Declare it with `async "
+        "def` and use AsyncToolLoopHandle, or return a plain value"
+    )
