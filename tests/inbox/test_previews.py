@@ -82,7 +82,7 @@ def test_an_async_handle_awaits_a_preview() -> None:
 def test_a_preview_is_a_function() -> None:
     """Anything else is refused where the tool is made."""
     with pytest.raises(BadTool, match="preview of write: expected a function"):
-        tool(lambda: None, name="write", preview=5)  # type: ignore[call-overload]
+        tool(lambda: None, name="write", description="", preview=5)  # type: ignore[call-overload]
 
 
 def explained(pay: Any, seen: list[Any]) -> Any:

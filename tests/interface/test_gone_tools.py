@@ -54,7 +54,7 @@ def made(tools: Tools) -> list[Any]:
             needs_approval=APPROVALS[approval],
         )
         if isinstance(last, dict)
-        else tool(long if last else short, name=name, needs_approval=APPROVALS[approval], effect=second)
+        else tool(long if last else short, name=name, description="", needs_approval=APPROVALS[approval], effect=second)
         for name, (approval, second, last) in tools.items()
     ]
 

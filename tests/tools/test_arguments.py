@@ -113,6 +113,7 @@ def taking(annotation: Any, **options: Any) -> Tool[..., Any]:
     """A tool with the parameters `first` and `it`."""
 
     def take(it: Any, first: int = 0) -> Any:
+        """Take numbers."""
         return it
 
     take.__annotations__["it"] = annotation
@@ -161,7 +162,8 @@ def test_dataclasses_and_typed_dicts_are_described_and_closed() -> None:
     """With their descriptions, bounds, defaults and required fields."""
 
     @tool
-    def print_(page: Page, sized: Sized, colour: Colour = Colour.RED) -> None: ...
+    def print_(page: Page, sized: Sized, colour: Colour = Colour.RED) -> None:
+        """Print a page."""
 
     assert print_.input_schema["required"] == ["page", "sized"]
     assert print_.input_schema["properties"]["colour"]["default"] == "red"
@@ -184,6 +186,7 @@ def test_a_default_that_is_not_json_stays_out_of_the_schema() -> None:
 
         @tool
         def marked(n: Any = default) -> Any:
+            """Take a default."""
             return n
 
         assert marked.input_schema["properties"] == {"n": {}}
@@ -202,9 +205,11 @@ def test_strict_closes_every_object() -> None:
 def test_a_parameter_whose_name_the_api_refuses_is_named() -> None:
     """The API checks only the outermost names."""
 
-    def plain(ünï: int) -> None: ...  # noqa: PLC2401 - the point
+    def plain(ünï: int) -> None:  # noqa: PLC2401 - the point
+        """Take a name."""
 
-    def aliased(it: Annotated[int, Field(alias="two words")], ok: Annotated[int, Field(alias="a.b-c")]) -> None: ...
+    def aliased(it: Annotated[int, Field(alias="two words")], ok: Annotated[int, Field(alias="a.b-c")]) -> None:
+        """Take aliases."""
 
     for function, name in ((plain, "ünï"), (aliased, "two words")):
         with pytest.raises(BadTool, match=f"{function.__name__} cannot be a tool: '{name}' is not a valid parameter"):
@@ -216,7 +221,7 @@ def test_a_parameter_whose_name_the_api_refuses_is_named() -> None:
 def test_an_undefined_name_is_refused_when_the_schema_is_used() -> None:
     @tool
     def lost(thing: Nowhere) -> None:  # type: ignore[name-defined]  # noqa: F821 - that is the point
-        ...
+        """Take something."""
 
     for use in (lost.definition, lambda: lost.prepare({"thing": 1})):
         with pytest.raises(BadTool, match=r"JSON Schema for its parameter 'thing': name 'Nowhere' is not defined"):
@@ -246,7 +251,8 @@ def test_classes_nest_in_each_other_and_in_themselves() -> None:
 
 def test_a_generic_attrs_class_is_one_for_each_of_its_meanings() -> None:
     @tool
-    def unpack(number: Box[int], node: Box[Node], anything: Box[Any]) -> None: ...
+    def unpack(number: Box[int], node: Box[Node], anything: Box[Any]) -> None:
+        """Unpack boxes."""
 
     values = {"number": {"it": 1, "by_name": {"a": None}}, "node": {"it": {"name": "a"}}, "anything": {"it": [1]}}
     number: Box[int] = Box(1, {"a": None})
@@ -280,7 +286,8 @@ def test_classes_local_to_a_function_resolve() -> None:
     Level = Literal[1, 2]  # noqa: N806 - a type
 
     @tool
-    def local(outer: Outer, level: Level) -> None: ...
+    def local(outer: Outer, level: Level) -> None:
+        """Take local types."""
 
     assert local.prepare({"outer": {"inner": {"n": 3}}, "level": 2}) == {"outer": Outer(Inner(3)), "level": 2}
 
@@ -295,7 +302,8 @@ def paint(
     mode: Literal["fast", "slow"] = "fast",
     who: Person | None = None,
     size: int | str = 1,
-) -> None: ...
+) -> None:
+    """Paint a node."""
 
 
 def test_each_problem_is_one_line_with_path_message_and_value() -> None:
@@ -365,6 +373,7 @@ def test_the_message_of_a_validator_reaches_the_model() -> None:
 def test_a_function_s_own_errors_are_not_invalid_input() -> None:
     @tool
     def fails(kind: str) -> None:
+        """Fail."""
         if kind == "value":
             raise ValueError(kind)
         Person.model_validate({})
@@ -410,6 +419,7 @@ def test_an_input_that_does_not_fit_never_reaches_the_function(value: Any) -> No
 
     @tool
     def take(n: int, names: list[str]) -> None:
+        """Take numbers."""
         seen.append((n, names))
 
     fits = (
@@ -442,7 +452,8 @@ WRAPS: list[Callable[[Any], Any]] = [lambda it: it, list.__class_getitem__, lamb
 
 @given(st.sampled_from(ODD), st.sampled_from(WRAPS))
 def test_any_annotation_makes_a_schema_or_is_refused_by_name(odd: Any, wrap: Callable[[Any], Any]) -> None:
-    def function(first: int, second: Any) -> None: ...
+    def function(first: int, second: Any) -> None:
+        """Take anything."""
 
     try:
         function.__annotations__["second"] = wrap(odd)

@@ -78,6 +78,7 @@ async def retried_later(n: int) -> str:
 
 
 def add(left: int, n: int, *, right: int = 0) -> str:
+    """Add."""
     return f"{left} {n} {right}"
 
 
@@ -105,7 +106,7 @@ def test_whatever_is_called_like_a_function_runs_with_what_the_model_gives() -> 
         (functools.partial(Box().put), "put 3"),
     ]
     for function, expected in cases:
-        made = tool(function, name="made")
+        made = tool(function, name="made", description="Make it.")
         assert made.input_schema["properties"]["n"]["type"] == "integer"
         assert made.input_schema["required"] == ["n"]
         assert outcome(made, n=3) == expected
@@ -165,6 +166,7 @@ def test_the_context_is_given_however_it_is_asked_for() -> None:
     for annotation in cases:
 
         def take(n: int, context: Any = None) -> Any:
+            """Return the context."""
             return context
 
         take.__annotations__["context"] = annotation
@@ -188,8 +190,11 @@ class Said(NamedTuple):
     x: int
 
 
-def test_a_class_without_a_docstring_has_no_description() -> None:
-    assert [tool(kind).description for kind in (Point, Pair, Said)] == ["", "", "A pair."]
+def test_the_docstring_that_python_gives_a_class_is_none() -> None:
+    assert tool(Said).description == "A pair."
+    for kind in (Point, Pair):
+        with pytest.raises(BadTool, match=f"{kind.__name__} has no description"):
+            tool(kind)
 
 
 class Context(ToolContext):
@@ -201,7 +206,8 @@ def test_a_parameter_that_is_not_a_context_does_not_get_one() -> None:
     cases += ["list[ToolContext[Unknown]]", "Unknown[ToolContext]"]
     for annotation in cases:
 
-        def take(n: int, context: Any) -> None: ...
+        def take(n: int, context: Any) -> None:
+            """Return the context."""
 
         take.__annotations__["context"] = annotation
         with pytest.raises(BadTool, match="JSON Schema for its parameter 'context'"):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Annotated, Any
 
 import pytest
 from attrs.exceptions import FrozenInstanceError
+from hypothesis import given, strategies as st
 from pydantic import Field
 
 from toolloop.errors import BadTool
@@ -102,6 +102,7 @@ def test_a_tool_never_changes() -> None:
 def test_the_context_is_filled_in_and_not_part_of_the_schema() -> None:
     @tool
     def who(context: ToolContext, n: int = 1, also: ToolContext | None = None) -> Any:
+        """Return the contexts."""
         return context, n, also
 
     assert list(who.input_schema["properties"]) == ["n"]
@@ -170,20 +171,26 @@ def test_a_name_that_the_api_refuses_is_refused_at_decoration() -> None:
             tool(lambda: None, name=name or " ")
 
 
-def test_a_tool_without_a_description_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
-    """In the log, not as a warning that `-W error` would raise; a description of either kind is enough."""
+@given(st.none() | st.text(" \n", max_size=3))
+def test_a_tool_without_a_description_is_refused_at_decoration(doc: str | None) -> None:
+    """With the remedy. A docstring or a description is enough, and an empty description is the caller's decision."""
 
-    @tool
     def bare(path: str) -> str:
         return path
 
-    @tool(description="Read a file.")
-    def described(path: str) -> str:
+    bare.__doc__ = doc
+    with pytest.raises(BadTool, match=r"bare has no description, .*Write a docstring .* or pass description="):
+        tool(bare)
+    assert "description" not in tool(bare, description="").definition()
+    assert tool(bare, description="Read a file.").definition()["description"] == "Read a file."
+
+
+def test_a_docstring_that_describes_only_parameters_is_refused_when_the_definition_is_used() -> None:
+    def bare(path: str) -> str:
         return path
 
-    with caplog.at_level(logging.WARNING, "toolloop.tools"):
-        for each in (bare, bare, described, search):
-            each.definition()
-    (record,) = caplog.records
-    assert (record.levelname, record.name, vars(record)["tool"]) == ("WARNING", "toolloop.tools", "bare")
-    assert "tool bare has no description" in record.getMessage()
+    bare.__doc__ = ":param path: the path."
+    made = tool(bare)
+    with pytest.raises(BadTool, match=r"the docstring of bare has only sections\. Write a docstring"):
+        made.definition()
+    assert tool(bare, description="").input_schema["properties"]["path"]["description"] == "the path."

@@ -12,14 +12,22 @@ from toolloop.tools import ToolRegistry, tool
 
 
 @tool
-def zebra() -> None: ...
-@tool
-def apple() -> None: ...
-@tool
-def mango() -> None: ...
+def zebra() -> None:
+    """Look at zebras."""
 
 
-def plain_function() -> None: ...
+@tool
+def apple() -> None:
+    """Look at apples."""
+
+
+@tool
+def mango() -> None:
+    """Look at mangos."""
+
+
+def plain_function() -> None:
+    """Do nothing."""
 
 
 REGISTRY = ToolRegistry(iter([zebra, apple, mango]))

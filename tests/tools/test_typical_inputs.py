@@ -73,6 +73,7 @@ def taking(annotation: Any) -> Tool[..., Any]:
     """A tool with one parameter `x`."""
 
     def take(**given: Any) -> Any:
+        """Return the input."""
         return given
 
     default = 7 if "with a default" in getattr(annotation, "__metadata__", ()) else inspect.Parameter.empty

@@ -2,21 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 from functools import cached_property
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Generic,
-    Literal,
-    ParamSpec,
-    Protocol,
-    TypedDict,
-    TypeVar,
-    Unpack,
-    overload,
-)
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, overload
 
 from attrs import field, frozen
 
@@ -28,7 +16,9 @@ from toolloop.tools.annotations import read_docstring
 from toolloop.tools.arguments import Arguments
 from toolloop.tools.calls import NeedsApproval, NeedsApprovalOfTyped, Preview, TypedPreview
 from toolloop.tools.options import (
+    DESCRIBE,
     api_fields,
+    check_described,
     check_effect,
     check_names,
     check_preview,
@@ -44,8 +34,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from toolloop.tools.context import ToolContext
-
-LOG = logging.getLogger("toolloop.tools")
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -114,8 +102,8 @@ class Tool(Generic[P, R]):
         """Return a new copy of the definition for `tools`. Its bytes do not change from run to run.
 
         Raises:
-            BadTool: an annotation of the function has no schema, the schema cannot satisfy `strict=True`, or an input
-                example is invalid.
+            BadTool: an annotation of the function has no schema, the schema cannot satisfy `strict=True`, an input
+                example is invalid, or the docstring describes only parameters.
 
         """
         definition: dict[str, JSON] = decode(self._definition)
@@ -253,7 +241,8 @@ def tool(  # noqa: PLR0913 - the API's tool fields
             decorated function is read through `functools.wraps`. The model does not see parameters annotated
             `ToolContext`, which toolloop fills in, or arguments that a partial binds.
         name: the name for the model; the function's own name if left out.
-        description: the description for the model; the docstring's text before its first section if left out.
+        description: the description for the model; the docstring's text before its first section if left out. If it is
+            empty, none is sent.
         needs_approval: whether a call waits for a decision, or a predicate on the call.
         effect: whether it may run again after a crash: `"pure"` may, `"keyed"` may with the same
             `ToolContext.idempotency_key`, `"once"` may not.
@@ -276,7 +265,8 @@ def tool(  # noqa: PLR0913 - the API's tool fields
         eager_input_streaming: whether the model's input for this tool is streamed without buffering.
 
     Raises:
-        BadTool: the function cannot become a tool (the message names the parameter), or an option is invalid.
+        BadTool: the function cannot become a tool (the message names the parameter), it has neither a docstring nor
+            `description`, or an option is invalid.
 
     """
     frame = sys._getframe(1)  # noqa: SLF001 - annotations that are strings may name locals of the caller
@@ -299,6 +289,7 @@ def tool(  # noqa: PLR0913 - the API's tool fields
             )
         signature = read_signature(function, outer)
         own = check_name(name or signature.name)
+        check_described(own, description, signature.doc)
         check_effect(effect, own)
         check_timeout(timeout, own)
         check_preview(preview, own)
@@ -355,12 +346,8 @@ class FunctionIntake:
         """Return the definition for `tools`, with its keys always in the same order."""
         description = self.description()
         described = {"description": description} if description else {}
-        if not description:  # logged, because a Python warning would end a program that runs with `-W error`
-            LOG.warning(
-                "tool %s has no description, so the model may not use it well. Write a docstring or pass description=",
-                self.name,
-                extra={"tool": self.name},
-            )
+        if not description and self.given is None:
+            raise BadTool(f"the docstring of {self.name} has only sections. {DESCRIBE}", tool=self.name)
         schema = self._arguments.schema()
         for index, example in enumerate(self.fields.get("input_examples", ())):
             try:

@@ -13,6 +13,8 @@ from toolloop.machine.values.jsontext import JSON, plain
 from toolloop.machine.values.setup import ToolEffect
 from toolloop.tools.signature import Signature, is_async
 
+DESCRIBE = "Write a docstring that says what it does, or pass description="
+
 
 def api_fields(given: Mapping[str, Any], name: str) -> dict[str, JSON]:
     """Return the given fields of the API's tool definition, as JSON.
@@ -31,6 +33,12 @@ def api_fields(given: Mapping[str, Any], name: str) -> dict[str, JSON]:
             tool=name,
         )
     return fields
+
+
+def check_described(tool: str, given: str | None, doc: str | None) -> None:
+    """Raise `BadTool` if a tool has no description. An empty one that is given is the caller's decision."""
+    if given is None and not (doc or "").strip():
+        raise BadTool(f"{tool} has no description, by which the model chooses it. {DESCRIBE}", tool=tool)
 
 
 def check_effect(effect: object, name: str) -> None:

@@ -72,6 +72,7 @@ def risky_name(name: str) -> bool:
 
 
 def work(path: str) -> str:
+    """Work."""
     return path
 
 

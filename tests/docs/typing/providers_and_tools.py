@@ -37,11 +37,13 @@ PARAMS: dict[str, Any] = {"model": "claude-opus-5-5", "max_tokens": 64}
 
 @tool
 def look(path: str) -> str:
+    """Look."""
     return path
 
 
 @tool(needs_approval=True)
 async def pay(euros: int, to: str) -> bool:
+    """Pay."""
     return bool(to) and euros > 0
 
 

@@ -16,6 +16,7 @@ PARAMS: dict[str, Any] = {"model": "claude-opus-5-5", "max_tokens": 64}
 
 @tool
 def look(path: str) -> str:
+    """Look."""
     return path
 
 

@@ -14,16 +14,19 @@ from toolloop.tools import Tool, ToolContext, as_tool, tool
 
 @tool
 def bare(path: str, limit: int = 10) -> list[str]:
+    """Repeat a path."""
     return [path] * limit
 
 
 @tool(needs_approval=lambda call: call.name == "x", effect="pure", cache_control={"type": "ephemeral"})
 def with_options(path: str) -> str:
+    """Return a path."""
     return path
 
 
 @tool()
 async def asynchronous(path: str, *, context: ToolContext) -> int:
+    """Measure a path."""
     return len(path) + context.iteration
 
 
@@ -35,6 +38,7 @@ assert_type(tool(len)([]), int)
 
 class Bank:
     def pay(self, euros: int) -> str:
+        """Pay."""
         return f"{euros} euros"
 
 
@@ -56,6 +60,7 @@ def show(euros: int, day: date) -> str:
 
 @tool(needs_approval=is_large, preview=show, typed=True)
 def pay(euros: int, day: date, context: ToolContext[Bank]) -> str:
+    """Pay."""
     assert_type(context.state, Bank)
     context.state.pray(euros)  # type: ignore[attr-defined]
     return context.state.pay(euros)
