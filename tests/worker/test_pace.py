@@ -29,11 +29,15 @@ def refusal(retry_after: float | None, status: int = 429) -> ModelError:
 
 @define
 class Limit:
-    """An API that accepts so many requests in each second: by the second, or as fast as a bucket is filled."""
+    """An API that accepts so many requests in each second: by the second, or as fast as a bucket is filled.
+
+    The bucket holds `most` requests; None means those of a second.
+    """
 
     rate: float
     by_second: bool
     retry_after: float = 1.0
+    most: float | None = None
     tokens: float = 0.0
     filled: float = -1.0
     accepted: int = 0
@@ -43,8 +47,8 @@ class Limit:
             is_new = int(now) != int(self.filled)
             self.tokens = self.rate if is_new or self.filled < 0 else self.tokens
         else:
-            full = self.filled < 0
-            self.tokens = self.rate if full else min(self.rate, self.tokens + (now - self.filled) * self.rate)
+            most, full = self.most or self.rate, self.filled < 0
+            self.tokens = most if full else min(most, self.tokens + (now - self.filled) * self.rate)
         self.filled = now
         if self.tokens < 1:
             return False
@@ -115,6 +119,26 @@ def test_no_request_begins_in_a_pause_and_most_of_what_the_api_allows_is_used(
     assert (simulation.limit.accepted, simulation.failures) == (2 * loops, 0)
     assert took <= 1.3 * max(least, 2 * latency) + 5 * (latency + 1)
     assert simulation.sent <= 3 * loops + 30  # what begins at once is refused, and later one of fifty
+
+
+@pytest.mark.parametrize(
+    ("limit", "most"),
+    [
+        (Limit(8, by_second=False, most=1), 75),
+        (Limit(8, by_second=False, most=2), 70),
+        (Limit(8, by_second=True, retry_after=5), 95),
+        (Limit(8, by_second=False, retry_after=5), 82),
+        (Limit(8, by_second=False, retry_after=20), 150),
+        (Limit(2, by_second=True, retry_after=20), 330),
+    ],
+    ids=str,
+)
+def test_the_pace_recovers_soon_from_a_pause_that_says_little(limit: Limit, most: float) -> None:
+    """A bucket that accepts one request of the first ones, or a pause that is longer than the limit needs."""
+    simulation = Simulation(limit, 2, 0.05)
+    assert simulation.run(200) <= most
+    assert (simulation.limit.accepted, simulation.failures) == (400, 0)
+    assert simulation.sent <= 640
 
 
 @given(

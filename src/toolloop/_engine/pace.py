@@ -1,10 +1,12 @@
 """The pace of the requests of one worker: after a refusal with 429 or 529, all its loops wait, and then go on slower.
 
 A pause ends a stretch of time in which requests began. The number that the API accepted in it, divided by the seconds
-of the stretch and of the pause after it, is a pace that the API allows. In a stretch longer than the pause it may allow
-more: all requests after the first were accepted at the pace of the stretch itself. The next requests begin one by one,
-at that pace. Without a further refusal the pace grows, slowly at first: by a tenth in 14 seconds, to double the pace in
-37 seconds, to ten times the pace in 68.
+of the stretch and of the pause after it, is a pace that the API allows. It may allow more, because it may not count
+during a pause. The next requests begin one by one, and the pace grows tenfold in 15 seconds, until the API refuses one.
+From then on it is known at which pace the API refuses. The next stretch begins at 0.85 of that, or at half of it if the
+stretch was short (multiplicative decrease, as in TCP: RFC 5681 and RFC 9438). The pace then grows, slowly at first: by
+a tenth in 14 seconds, to double the pace in 37 seconds, to ten times the pace in 68. After long pauses it grows slower,
+because each refusal costs a pause.
 """
 
 from __future__ import annotations
@@ -25,7 +27,13 @@ LOG = logging.getLogger("toolloop.worker")
 _REFUSED = (429, 529)
 # In seconds: after t seconds without a refusal, the pace is exp((t / growth)^2) times as fast.
 _GROWTH = 45.0
-_PROBING = 10.0  # if it accepted at most one request in the stretch, which tells little
+_GROWTH_OF_PAUSE = 10.0  # at least so many times the pause, because each refusal costs one
+_PROBING = 10.0  # if the API accepted no request in the stretch, or all began at once, which tells little
+# What is kept of the pace at which a request was refused. After a pause, a bucket accepts more than it does for long.
+_KEPT = 0.85
+_KEPT_IF_SHORT = 0.5
+_SHORT = 5.0  # in seconds
+_MOST_OF_AVERAGE = 4.0  # fewer requests may have begun than the pace allowed
 _MOST = 50.0  # of the exponent
 _LOOK = 0.5  # seconds between two looks whether a worker that waits has been stopped
 
@@ -48,6 +56,7 @@ class _Stretch:
         refused: how many of them were refused.
         seconds: its length, once it is over.
         pause: the seconds of the pause after it.
+        planned: the pace, in requests a second, at which the refused request began; infinite without a limit.
 
     """
 
@@ -56,6 +65,7 @@ class _Stretch:
     refused: int = 0
     seconds: float = inf
     pause: float = 0.0
+    planned: float = inf
 
     @property
     def accepted(self) -> int:
@@ -63,16 +73,17 @@ class _Stretch:
 
     @property
     def growth(self) -> float:
-        return _GROWTH if self.accepted > 1 else _PROBING
+        is_known = self.accepted > 0 and self.planned < inf
+        return max(_GROWTH, _GROWTH_OF_PAUSE * self.pause) if is_known else _PROBING
 
     @property
     def per_second(self) -> float:
-        """What the API allows, as far as the stretch shows it; later refusals of its requests correct it.
-
-        Both numbers are too low rather than too high. The API may have kept the first request of the stretch for it,
-        as a bucket does that fills during a pause, so it counts only if the time in which the bucket filled does.
-        """
+        """What the API allows, as far as the stretch shows it; later refusals of its requests correct it."""
         with_pause = max(0.5, self.accepted) / (self.seconds + self.pause)
+        if self.planned < inf:
+            kept = _KEPT_IF_SHORT if self.seconds <= min(self.pause, _SHORT) else _KEPT
+            return max(with_pause, min(kept * self.planned, _MOST_OF_AVERAGE * self.accepted / self.seconds))
+        # The API may have kept the first request of the stretch for it, as a bucket does that fills during a pause.
         return max(with_pause, (self.accepted - 1) / self.seconds) if self.seconds > self.pause else with_pause
 
 
@@ -163,6 +174,7 @@ class Pace:
             slot.refused += 1
             is_first = stretch is self._stretch
             if is_first:
+                stretch.planned = self._per_second(slot.at)
                 was_in_vain = self._earlier is not None and not self._earlier.accepted
                 self._in_vain = self._in_vain + 1 if was_in_vain else 0
                 self._earlier, self._stretch = stretch, _Stretch(now)
