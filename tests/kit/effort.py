@@ -16,12 +16,13 @@ FEWEST = 5
 IS_DEEP = settings.get_current_profile_name() == "deep"
 
 
-def examples(count: int, **more: Any) -> settings:
-    """Return settings with ten times so many examples in `make deep`, a part of them in `make test`.
+def examples(count: int, deep: int | None = None, **more: Any) -> settings:
+    """Return settings with `deep`, or ten times so many, examples in `make deep`, a part of them in `make test`.
 
     `more` goes to Hypothesis.
     """
-    return settings(max_examples=10 * count if IS_DEEP else min(count, max(count // ONE_OF, FEWEST)), **more)
+    few = min(count, max(count // ONE_OF, FEWEST))
+    return settings(max_examples=(deep or 10 * count) if IS_DEEP else few, **more)
 
 
 def some(cases: Sequence[T], every: int) -> Sequence[T]:

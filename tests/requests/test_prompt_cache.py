@@ -78,7 +78,7 @@ def plain(body: dict[str, Any]) -> Any:
     said=MARKS,
     drops=st.booleans(),
 )
-@examples(15, deadline=None)
+@examples(15, deep=1000, deadline=None)
 def test_no_life_breaks_a_rule_and_only_marks_differ(
     *, steps: list[int], cache: Any, system: Any, top: Any, said: Any, drops: bool
 ) -> None:
