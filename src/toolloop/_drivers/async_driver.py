@@ -13,7 +13,7 @@ import anyio
 import anyio.lowlevel
 from anyio.abc import TaskGroup
 
-from toolloop._drivers.event_loops import in_thread, is_cancelling_task, library, only_error, without_cancellation
+from toolloop._drivers.event_loops import drop_cancellation, in_thread, is_cancelling_task, library, only_error
 from toolloop._drivers.notifier import AsyncNotifier
 from toolloop._drivers.operation_threads import OperationThreads
 from toolloop._drivers.streaming import AsyncUnread
@@ -84,7 +84,7 @@ class AsyncDriver:
             if operations:
                 continue
             if engine.is_busy():
-                await self.notifier.wait(engine.patience())
+                await self.notifier.wait(engine.measure_patience())
             elif (raised := engine.take_error()) is not None:
                 raise raised
             elif (turn := result()) is not None:
@@ -112,11 +112,11 @@ class AsyncDriver:
         elif not self.engine.launch(operation):
             return
         elif group is not None and not self.engine.is_alone(operation):
-            group.start_soon(self._perform_cancellable, operation, _scope_of(operation))
+            group.start_soon(self._perform_cancellable, operation, _make_scope(operation))
         elif isinstance(operation.work, ModelRequest) and library() == "asyncio":
             await self._perform_alone(operation)
         else:
-            await self._perform_cancellable(operation, _scope_of(operation))
+            await self._perform_cancellable(operation, _make_scope(operation))
 
     async def _perform_alone(self, operation: Operation) -> None:
         """Perform a request in asyncio. A scope of anyio would keep its task, and the lease, in a closed event loop."""
@@ -146,9 +146,7 @@ class AsyncDriver:
         except BaseException as error:
             # A tool that raises its own cancellation cancels its call. From other operations, the driver raises it.
             is_tool = isinstance(operation.work, CallRun)
-            self.engine.cut(
-                operation, without_cancellation(error, anyio.get_cancelled_exc_class()) if is_tool else error
-            )
+            self.engine.cut(operation, drop_cancellation(error, anyio.get_cancelled_exc_class()) if is_tool else error)
             await anyio.lowlevel.checkpoint_if_cancelled()
             if is_cancelling_task():
                 raise  # a real cancellation propagates, unlike one that only the tool raised
@@ -167,7 +165,7 @@ class AsyncDriver:
         return anyio.run(operation.work.perform_async, _no_reader, backend=self._backend)
 
 
-def _scope_of(operation: Operation) -> anyio.CancelScope:
+def _make_scope(operation: Operation) -> anyio.CancelScope:
     """Return the scope of an operation, which may be cancelled before its task has begun."""
     scope = anyio.CancelScope()
     operation.cancel = partial(_cancel, weakref.ref(scope), anyio.current_time() - time.monotonic())

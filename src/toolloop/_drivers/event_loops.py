@@ -92,7 +92,7 @@ def is_cancelling_task() -> bool:
     return task is not None and task.cancelling() > 0
 
 
-def without_cancellation(error: BaseException, cancelled: type[BaseException]) -> BaseException | None:
+def drop_cancellation(error: BaseException, cancelled: type[BaseException]) -> BaseException | None:
     """Return an exception or a group without its cancellations."""
     if isinstance(error, BaseExceptionGroup):
         return error.split(cancelled)[1]
@@ -101,7 +101,7 @@ def without_cancellation(error: BaseException, cancelled: type[BaseException]) -
 
 def only_error(errors: BaseExceptionGroup[BaseException], cancelled: type[BaseException]) -> BaseException:
     """Return the exception to raise for a group: the group without cancellations, or its only exception."""
-    rest: BaseException = without_cancellation(errors, cancelled) or errors
+    rest: BaseException = drop_cancellation(errors, cancelled) or errors
     while isinstance(rest, BaseExceptionGroup) and len(rest.exceptions) == 1:
         rest = rest.exceptions[0]
     return rest

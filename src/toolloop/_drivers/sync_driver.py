@@ -70,7 +70,7 @@ class SyncDriver:
                 yield  # their events are read before the engine continues
                 continue
             if engine.is_busy():
-                self.notifier.wait(min(_LONGEST_WAIT, engine.patience()))
+                self.notifier.wait(min(_LONGEST_WAIT, engine.measure_patience()))
             elif (error := engine.take_error()) is not None:
                 raise error
             elif (turn := result()) is not None:

@@ -42,7 +42,7 @@ class Beginnings:
     def begin(self, effect: Effect) -> None:
         """Begin an effect that is outstanding."""
         state = self._progress.state
-        runtime, loop = self._find_runtime(effect.path), self._progress.loop(effect.path)
+        runtime, loop = self._find_runtime(effect.path), self._progress.find_loop(effect.path)
         if runtime is None or loop is None or self._progress.state is not state:
             return  # the tools were compared and changed, so the effect may have changed
         match effect:
@@ -52,7 +52,7 @@ class Beginnings:
             case CancelRequest():
                 self._requests.cancel(effect.path)
             case Judge():
-                around, external = self._runtimes.around(state, effect.path), runtime.external(loop)
+                around, external = self._runtimes.find_around(state, effect.path), runtime.list_external(loop)
                 judging = runtime.policies.judge(loop, effect, external, self._progress.journal.now(), around)
                 self._progress.ask(effect, judging, self._record_judgement)
             case RunCall():
@@ -60,7 +60,7 @@ class Beginnings:
             case Conclude():
                 self._runs.conclude(runtime, loop, effect)
             case EndTurn():
-                asking = runtime.policies.previews(loop)
+                asking = runtime.policies.make_previews(loop)
                 self._progress.ask(effect, asking, partial(self._end_turn, effect.path))
 
     def _end_turn(self, path: Path, previews: tuple[tuple[str, str], ...]) -> None:
@@ -78,7 +78,7 @@ class Beginnings:
         state = self._progress.state
         runtime = self._runtimes.at(state, path)
         if runtime is None:
-            if self._find_runtime(path[:-1]) is not None and self._progress.loop(path) is not None:
+            if self._find_runtime(path[:-1]) is not None and self._progress.find_loop(path) is not None:
                 self._progress.record(ev.Ended(path[-1], None, path=path[:-1]))
             return None
         if runtime.is_new:

@@ -17,7 +17,7 @@ from toolloop._interface.decisions import refuse_invalid
 from toolloop._interface.loop_params import merge_params
 from toolloop._requests.left_out_thinking import hangs_on_thinking
 from toolloop._requests.params import Secrets
-from toolloop._requests.request_maker import RequestMaker, without_answers
+from toolloop._requests.request_maker import RequestMaker, drop_answers
 from toolloop._usage import Cost, IterationUsage, ModelUsage
 from toolloop.compaction.strategy import Edit, EditStrategy, Strategy, live_tokens
 from toolloop.compaction.token_counts import TokenCounter
@@ -60,15 +60,15 @@ class _Attempt:
     history: Chain[str]
     path: tuple[str, ...]
 
-    def unchanged(self, problem: str | None = None, spent: IterationUsage | None = None) -> ev.HistoryEdited:
+    def make_unchanged(self, problem: str | None = None, spent: IterationUsage | None = None) -> ev.HistoryEdited:
         """Return the event for an attempt that changed nothing."""
         return ev.HistoryEdited((), self.label, self.before, self.before, spent, problem, path=self.path)
 
-    def edited(self, edit: Edit, current: Chain[str], spent: IterationUsage | None = None) -> ev.HistoryEdited:
+    def make_edit(self, edit: Edit, current: Chain[str], spent: IterationUsage | None = None) -> ev.HistoryEdited:
         """Return the event for an edit. `current`: the history now; the messages that it replaces must be unchanged."""
         splices = splices_between(self.history, edit.texts)
         if splices and splices[-1].stop > count_common(self.history, current):
-            return self.unchanged("the history was edited while the summary was written", spent)
+            return self.make_unchanged("the history was edited while the summary was written", spent)
         after = max(0, self.before - edit.before + edit.after)
         return ev.HistoryEdited(splices, self.label, self.before, after, spent, path=self.path)
 
@@ -106,7 +106,7 @@ class SummaryRequest:
         spent = None
         try:
             if isinstance(came, Exception):
-                return self._attempt.unchanged(describe_error(came))
+                return self._attempt.make_unchanged(describe_error(came))
             if isinstance(came, Mapping):
                 text, request_id = getattr(came, "text", None), getattr(came, "request_id", None)
                 reply = read_reply(came, text=text, request_id=request_id)
@@ -115,8 +115,8 @@ class SummaryRequest:
             else:
                 edit = self._summary.finish_text(came)
         except OutsideError as error:  # there is no reply, or no summary in it
-            return self._attempt.unchanged(describe_error(error), spent)
-        return self._attempt.edited(edit, loop.messages, spent)
+            return self._attempt.make_unchanged(describe_error(error), spent)
+        return self._attempt.make_edit(edit, loop.messages, spent)
 
 
 class Compactor:
@@ -129,7 +129,7 @@ class Compactor:
         self._requests = requests
         self._counter = TokenCounter()
 
-    def next_compaction(self, loop: Loop, *, is_async: bool) -> ev.HistoryEdited | SummaryRequest | None:
+    def find_compaction(self, loop: Loop, *, is_async: bool) -> ev.HistoryEdited | SummaryRequest | None:
         """Return the next step of compaction before a loop's next request; None if the request can go out.
 
         Args:
@@ -165,14 +165,14 @@ class Compactor:
             if plan is None and is_forced:
                 return None  # nothing was asked for, so there is nothing to wait for
             if plan is None or not (is_forced or plan.frees >= plan.stays):
-                return attempt.unchanged()
+                return attempt.make_unchanged()
             try:
                 return self._make_summary_request(strategy, plan, loop, attempt, is_async=is_async)
             except InvalidHistory as error:
-                return attempt.unchanged(str(error))
+                return attempt.make_unchanged(str(error))
         if plan is None or plan.after >= plan.before or not (is_forced or _pays(plan, loop.messages)):
-            return attempt.unchanged()
-        return attempt.edited(plan, loop.messages)
+            return attempt.make_unchanged()
+        return attempt.make_edit(plan, loop.messages)
 
     def _look_for_room(self, strategy: Strategy, loop: Loop, attempt: _Attempt) -> ev.HistoryEdited | None:
         """Return an edit by a strategy that waits for growth, if it reaches its target now; None if it does not.
@@ -188,7 +188,7 @@ class Compactor:
         plan = strategy.fold(outlines, beside)
         if plan is None or plan.after >= plan.before or beside + plan.after > strategy.target:
             return None
-        return attempt.edited(plan, loop.messages)
+        return attempt.make_edit(plan, loop.messages)
 
     def _make_summary_request(
         self, strategy: Summarize, summary: Summary, loop: Loop, attempt: _Attempt, *, is_async: bool
@@ -214,9 +214,7 @@ class Compactor:
         is_cached = has_prefix and writer is None and _are_same(params, own, "model", "thinking", "tool_choice")
         stale = loop.stale_thinking if has_prefix else len(summary.request)
         all_secrets = (self._requests.secrets if writer is None else Secrets()).joined(secrets)
-        request = self._requests.alone(
-            without_answers(params), summary.request, stale, all_secrets, is_cached=is_cached
-        )
+        request = self._requests.alone(drop_answers(params), summary.request, stale, all_secrets, is_cached=is_cached)
         return SummaryRequest(request, writer, attempt, summary)
 
 

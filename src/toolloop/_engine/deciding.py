@@ -115,7 +115,7 @@ def _make_record(deciding: Deciding, state: State, named: Named, decision: Decis
         decision = _restore_secrets(decision, call, loop.setup.secrets_of(call.name), deciding.key)
     kinds, known = RESULT_KINDS if call is None else kinds_for(call), None
     if loop is not None and runtime is not None and _may_refer(decision):
-        known = runtime.known_tools(loop)
+        known = runtime.list_known_tools(loop)
     record = to_record(decision, call_id=name, now=deciding.now, kinds=kinds, known_tools=known, via=deciding.via)
     edited = decision.input if isinstance(decision, Approve) else None
     # The machine refuses a call that does not wait, and names the existing decision.

@@ -105,7 +105,7 @@ class Engine:
         record = self._taken_over
         return self._was_asleep if record is None else bool(record.rejection) and not record.stored
 
-    def woken(self) -> ev.Woken | None:
+    def make_woken(self) -> ev.Woken | None:
         """Return the event to record before this driver drives the loop; None if it was the last one to drive it.
 
         Raises:
@@ -121,7 +121,7 @@ class Engine:
 
         The record is a step, because its setup is derived from the current state. After a conflict it is made again.
         """
-        if (woken := self.woken()) is None:
+        if (woken := self.make_woken()) is None:
             return
         self._beginnings.revoke_grants(self.journal.state.root, woken.setup)
         self._taken_over = self.progress.record(woken, "step")
@@ -146,10 +146,10 @@ class Engine:
             self._take_over()
             notice_ends(self.journal.state, self.progress.operations.values())
             self._let_time_pass()
-            while (orphan := self.progress.next_orphan()) is not None:  # in progress in the state, but not here
+            while (orphan := self.progress.find_orphan()) is not None:  # in progress in the state, but not here
                 self.progress.record(orphan)
             self._drop_stale_questions()
-            while (effect := self._next_effect()) is not None:
+            while (effect := self._find_effect()) is not None:
                 self._beginnings.begin(effect)
             notice_ends(self.journal.state, self.progress.operations.values())
             self._alone = self._find_only_one()
@@ -174,7 +174,7 @@ class Engine:
                 if isinstance(question := operation.work, Question):
                     question.give_up()
                 elif isinstance(run := operation.work, CallRun) and is_stored and self.progress.is_ending(operation):
-                    self._runs.record_end(operation, run, run.not_run())
+                    self._runs.record_end(operation, run, run.make_not_run())
                 self.progress.drop(operation)
             return operation.launched
 
@@ -241,12 +241,12 @@ class Engine:
         error, self.error = self.error or self.journal.lost, None
         return error
 
-    def patience(self) -> float:
+    def measure_patience(self) -> float:
         """Return the seconds until something may time out; infinity if nothing can."""
         with self.journal.lock:
             left = time_left(self.journal.state)
-            waits = self.progress.seconds_to_timeouts() + self.requests.list_pauses()
-            return max(0.0, min([inf if left is None else left - self.timer.so_far(), *waits]))
+            waits = self.progress.list_timeouts() + self.requests.list_pauses()
+            return max(0.0, min([inf if left is None else left - self.timer.measure(), *waits]))
 
     def complete(self, operation: Operation, value: Any = None, error: Exception | None = None) -> None:
         """Record the end of an operation: its value or its error. An interrupt here loses nothing; see `_sort_out`."""
@@ -270,10 +270,10 @@ class Engine:
                         extra=self.progress.log_fields(operation.path),
                     )
                 case ModelRequest() as request:
-                    self.requests.ended(operation, request, value, error)
+                    self.requests.take_end(operation, request, value, error)
                 case CallRun() as run:
                     is_awaited |= self.progress.is_ending(operation)
-                    self._runs.ended(operation, run, value, is_awaited=is_awaited)
+                    self._runs.take_end(operation, run, value, is_awaited=is_awaited)
             self.progress.drop(operation)  # last, so that an interrupt before it is found by `_sort_out`
 
     def cut(self, operation: Operation, error: BaseException | None = None) -> None:
@@ -335,10 +335,10 @@ class Engine:
         for operation, seconds in left:
             operation.cancel(seconds)
 
-    def running(self) -> tuple[RunningCall, ...]:
+    def list_running_calls(self) -> tuple[RunningCall, ...]:
         """Return the calls whose tools still run here, though the loop is to end."""
         with self.journal.lock:
-            return self.progress.running_calls()
+            return self.progress.list_running_calls()
 
     def interrupt(self) -> float:
         """Tell the tools in threads that they are cancelled. Return for how many seconds to wait for their ends."""
@@ -354,9 +354,9 @@ class Engine:
 
     # --- effects ---
 
-    def _next_effect(self) -> Effect | None:
+    def _find_effect(self) -> Effect | None:
         state = self.progress.state
-        free = self.progress.effects_beside_summaries()
+        free = self.progress.list_effects_beside_summaries()
         for effect in outstanding(state):
             if free is not None and isinstance(effect, SendRequest) and effect not in free:
                 continue
@@ -384,11 +384,11 @@ class Engine:
             if operation.deadline is None or operation.deadline > now or not self.progress.is_awaited(operation):
                 continue
             if isinstance(run := operation.work, CallRun):
-                self._runs.record_end(operation, run, run.timed_out(left_behind=True))
+                self._runs.record_end(operation, run, run.make_timeout(left_behind=True))
                 self.progress.drop(operation)
         for operation in tuple(self.progress.operations.values()):
             if self._is_given_up(operation):
                 self.requests.cancel(operation.path)
         left = time_left(self.progress.state)
-        if (left is not None and left <= self.timer.so_far()) or is_due(self.progress.state, self.journal.now()):
+        if (left is not None and left <= self.timer.measure()) or is_due(self.progress.state, self.journal.now()):
             self.progress.record(ev.Ticked())

@@ -20,7 +20,7 @@ from toolloop._engine.operations import (
     is_given_up,
     list_graces,
 )
-from toolloop._engine.questions import Questions
+from toolloop._engine.questions import FunctionCall, Questions, T
 from toolloop._engine.tool_calls import CallRun
 from toolloop._interface.calls import RunningCall
 from toolloop._interface.progress import Progress
@@ -66,13 +66,13 @@ class ActiveTimer:
         if paused is not None:
             self._last += time.monotonic() - paused
 
-    def so_far(self) -> float:
+    def measure(self) -> float:
         """Return the seconds since the last split."""
         return (time.monotonic() if self._paused is None else self._paused) - self._last
 
     def split(self) -> float:
         """Return the seconds since the last split, and start again. The rounding error is carried over."""
-        seconds = max(0.0, round(self.so_far(), DIGITS))
+        seconds = max(0.0, round(self.measure(), DIGITS))
         self._last += seconds
         return seconds
 
@@ -99,7 +99,7 @@ class InProgress:
         """Return the state of the tree."""
         return self.journal.state
 
-    def loop(self, path: Path) -> Loop | None:
+    def find_loop(self, path: Path) -> Loop | None:
         """Return the loop at a path if it is driven; None if it is gone, or a loop above it is not running."""
         return driven_at(self.journal.state, path)
 
@@ -144,16 +144,16 @@ class InProgress:
         key, place = list_keys(effect)[-1], self._identify(effect.path)
 
         def is_wanted() -> bool:
-            is_here = (
-                self._identify(effect.path) == place
-            )  # ids may repeat, so the key alone may be that of a later round
+            is_here = self._identify(effect.path) == place  # ids may repeat, so the key may be that of a later round
             return is_here and any(key in list_keys(each) for each in outstanding(self.state))
 
-        self._ask(effect.path, key, asking, finish, is_wanted)
+        if (first := _ask_first(asking, finish)) is not None:
+            question = Question(asking, finish, lambda: None, is_wanted, first, partial(self._goes_on, key))
+            self.add(Operation(effect.path, key, question))
 
     def _identify(self, path: Path) -> tuple[Any, ...] | None:
         """Return the identity of the loop at a path and of its last reply."""
-        loop = self.loop(path)
+        loop = self.find_loop(path)
         return None if loop is None else (loop.setup.within, loop.iterations)
 
     def ask_filters(
@@ -169,26 +169,9 @@ class InProgress:
             loop = self.state.at(run.path)
             return self.may_count(run, result) and loop is not None and not isinstance(loop.phase, Finished)
 
-        self._ask(run.path, key, asking, record, is_wanted, give_up=lambda: record(run.result), run=run)
-
-    def _ask(  # noqa: PLR0913 - the parts of a `Question`
-        self,
-        path: Path,
-        key: Key,
-        asking: Questions[Any],
-        finish: Callable[[Any], object],
-        is_wanted: Callable[[], bool],
-        *,
-        give_up: Callable[[], object] = lambda: None,
-        run: CallRun | None = None,
-    ) -> None:
-        try:
-            first = next(asking)
-        except StopIteration as done:  # there are no filters, as for most calls
-            finish(done.value)
-        else:
-            question = Question(asking, finish, give_up, is_wanted, first, partial(self._goes_on, key), run)
-            self.add(Operation(path, key, question))
+        if (first := _ask_first(asking, record)) is not None:
+            goes_on, give_up = partial(self._goes_on, key), lambda: record(run.result)
+            self.add(Operation(run.path, key, Question(asking, record, give_up, is_wanted, first, goes_on, run)))
 
     def _goes_on(self, key: Key, question: Question) -> bool:
         """Return whether to call the next function. Once the loop does not wait for the answer, it never will again."""
@@ -204,7 +187,7 @@ class InProgress:
         """Return whether the loop still waits for this operation."""
         if not self.has(operation):
             return False
-        loop = self.loop(operation.path)
+        loop = self.find_loop(operation.path)
         match operation.work:
             case ModelRequest(summary=None):
                 is_open = loop is not None and isinstance(loop.phase, Requesting)
@@ -221,11 +204,13 @@ class InProgress:
         run = operation.work
         return isinstance(run, CallRun) and is_ending(self.state, run.path) and self.may_count(run)
 
-    def running_calls(self) -> tuple[RunningCall, ...]:
+    def list_running_calls(self) -> tuple[RunningCall, ...]:
         """Return the calls whose tools run here, and which a loop waits for before it ends."""
-        return tuple(self._running(each) for each in self.operations.values() if each.launched and self.is_ending(each))
+        return tuple(
+            self._describe(each) for each in self.operations.values() if each.launched and self.is_ending(each)
+        )
 
-    def _running(self, operation: Operation) -> RunningCall:
+    def _describe(self, operation: Operation) -> RunningCall:
         if operation.since is None:  # kept, because the difference of the clocks varies
             operation.since = round(self.journal.now() - time.monotonic() + operation.begun, 3)
         name = operation.work.call.name if isinstance(operation.work, CallRun) else ""
@@ -239,31 +224,31 @@ class InProgress:
         """
         operations = self.operations
         runs = [each for each in operations.values() if each.launched and isinstance(each.work, CallRun)]
-        calls = tuple(self._running(each) for each in runs if self.is_awaited(each) or self.is_ending(each))
+        calls = tuple(self._describe(each) for each in runs if self.is_awaited(each) or self.is_ending(each))
         reply = operations.get(("request",))
         if has_text and reply is not None and isinstance(reply.work, ModelRequest) and reply.work.hear is not None:
             return Progress(calls, reply.work.read.partial_text or None)
         return Progress(calls)
 
-    def seconds_to_timeouts(self) -> list[float]:
+    def list_timeouts(self) -> list[float]:
         """Return the seconds until each limit of a tool, and until each grace that is not over."""
         operations = tuple(self.operations.values())
         limits = [each.deadline - time.monotonic() for each in operations if each.deadline is not None]
         return limits + [seconds for _, seconds in list_graces(self.state, operations) if seconds > 0]
 
-    def next_orphan(self) -> ev.Event | None:
+    def find_orphan(self) -> ev.Event | None:
         """Return the end of a request or call that is in progress in the state, but not in this process."""
         for path, loop in driven(self.state):
             if isinstance(loop.phase, Requesting) and ("request", *path) not in self.operations:
                 return ev.RequestFailed(path=path)
         for path, call in list_running(self.state):
-            above = self.loop(path)
+            above = self.find_loop(path)
             is_open = above is not None and isinstance(above.phase, Running)
             if ("run", *path, call.id) not in self.operations and (is_open or is_ending(self.state, path)):
                 return ev.Ended(call.id, None, path=path)
         return None
 
-    def effects_beside_summaries(self) -> tuple[Effect, ...] | None:
+    def list_effects_beside_summaries(self) -> tuple[Effect, ...] | None:
         """Return the effects with requests for summaries counted in the budgets; None if there are none."""
         asked = [
             each.path
@@ -305,6 +290,15 @@ def ask_one(ask: Callable[[], Any]) -> Questions[Any]:
         return (yield ask, ())
     except Exception as error:  # noqa: BLE001 - the caller's code may raise anything
         return error
+
+
+def _ask_first(asking: Questions[T], finish: Callable[[T], object]) -> FunctionCall | None:
+    """Return the first function to call. If there is none, as for most calls, finish, and return None."""
+    try:
+        return next(asking)
+    except StopIteration as done:
+        finish(done.value)
+        return None
 
 
 def _awaits(loop: Loop, run: CallRun) -> bool:

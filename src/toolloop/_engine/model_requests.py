@@ -74,7 +74,7 @@ class ModelRequests:
             self._progress.ask(SendRequest(path), ask_one(runtime.secrets), finish)
             return
         try:
-            compaction = runtime.compactor.next_compaction(loop, is_async=self.is_async)
+            compaction = runtime.compactor.find_compaction(loop, is_async=self.is_async)
             if compaction is None:
                 request = self._make_request(runtime, loop)
                 self._refuse_unpriced(path, request)
@@ -128,7 +128,7 @@ class ModelRequests:
         """Return what is known of a reply that did not arrive as a whole, as fields of `RequestFailed`."""
         reply = None if partial is None else read_reply(partial)
         parts = () if reply is None else reply.parts
-        costs = [evolve(cost, is_partial=True) for cost in self._costs(path, parts)]
+        costs = [evolve(cost, is_partial=True) for cost in self._find_costs(path, parts)]
         number = self._progress.state.loops[path].iterations + 1
         spent = IterationUsage(number, usage=sum_usage(with_costs((), costs)))
         spent = spent if reply is None else reply.entry(number, took, costs)
@@ -140,11 +140,11 @@ class ModelRequests:
     def _describe_unreadable(self, path: Path, reply: Any, took: float) -> dict[str, Any]:
         """Return the cost of a reply that cannot be read, as a field of `RequestFailed`; nothing if it has none."""
         number, spent = self._progress.state.loops[path].iterations + 1, read_spent(reply)
-        costs = self._costs(path, spent.parts)
+        costs = self._find_costs(path, spent.parts)
         entry = spent.entry(number, took, costs)
         return {} if entry.usage == Usage() else {"spent": entry}
 
-    def _costs(self, path: Path, parts: Sequence[ModelUsage]) -> tuple[Cost, ...]:
+    def _find_costs(self, path: Path, parts: Sequence[ModelUsage]) -> tuple[Cost, ...]:
         """Return the costs of the parts of a reply, by the prices of now; empty without prices."""
         prices = self._runtimes.prices(self._progress.state, path)
         unknown = ModelUsage(is_partial=True)  # the reply has no usage
@@ -219,7 +219,7 @@ class ModelRequests:
         """Take an event of a streamed reply. Return whether the loop still waits for the reply."""
         piece = request.read.add(event)
         with self._progress.journal.lock:
-            loop, operation = self._progress.loop(path), self._progress.operations.get(("request", *path))
+            loop, operation = self._progress.find_loop(path), self._progress.operations.get(("request", *path))
             if loop is None or operation is None or operation.work is not request:
                 return False
             if not self._progress.is_awaited(operation):
@@ -233,11 +233,11 @@ class ModelRequests:
         loop = self._progress.state.at(operation.path)
         if loop is None or isinstance(loop.phase, Requesting):
             return
-        event = summary.finish(came, loop, took, partial(self._costs, operation.path))
+        event = summary.finish(came, loop, took, partial(self._find_costs, operation.path))
         if event.spent is not None or self._progress.is_awaited(operation):
             self._progress.record(event)
 
-    def ended(self, operation: Operation, request: ModelRequest, reply: Any, error: Exception | None) -> None:
+    def take_end(self, operation: Operation, request: ModelRequest, reply: Any, error: Exception | None) -> None:
         """Record the end of a request that the loop waits for, or of a request for a summary, which is always paid."""
         path, took, part = operation.path, operation.took, request.request.thread
         pace, spent = self._options.pace, dict[str, Any]()
@@ -254,9 +254,8 @@ class ModelRequests:
         elif request.read.partial is not None:
             spent = self._describe_partial(path, request.read.partial, took)
         if part is not None and (refused := part.refused(error)) is not None:
-            self._progress.record(
-                ev.RequestFailed(thread=refused, path=path, **spent)
-            )  # the next effect is a request again
+            # The next effect is a request again.
+            self._progress.record(ev.RequestFailed(thread=refused, path=path, **spent))
             return
         if not isinstance(error, OutsideError):
             wrapped = ModelError(f"the provider raised {describe_error(error)}")
@@ -278,5 +277,5 @@ class ModelRequests:
             what = "unknown stop reason %r: the loop ends, and no call runs"
             LOG.warning(what, read.stop_reason, extra=self._progress.log_fields(path))
         thread = None if part is None else part.answered(reply)
-        self._progress.record(ev.Replied(read, operation.took, thread, self._costs(path, read.parts), path=path))
+        self._progress.record(ev.Replied(read, operation.took, thread, self._find_costs(path, read.parts), path=path))
         return None

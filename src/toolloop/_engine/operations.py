@@ -78,7 +78,7 @@ class ModelRequest:
                     if not self.hear(self, event):
                         break  # the loop no longer waits for it
                     yield
-                return self._whole(events)
+                return self._build_reply(events)
             finally:
                 close(events)
 
@@ -93,11 +93,11 @@ class ModelRequest:
                     if not self.hear(self, event):
                         break
                     await was_read()
-                return self._whole(events)
+                return self._build_reply(events)
             finally:
                 await aclose(events)
 
-    def _whole(self, events: object) -> Reply:
+    def _build_reply(self, events: object) -> Reply:
         return built_reply(self.read.message(), getattr(events, "request_id", None))
 
 

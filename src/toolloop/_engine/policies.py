@@ -124,7 +124,7 @@ class Policies:
             return error.problems
         return ()
 
-    def previews(self, loop: Loop) -> Questions[tuple[tuple[str, str], ...]]:
+    def make_previews(self, loop: Loop) -> Questions[tuple[tuple[str, str], ...]]:
         """Return the previews of the uncertain calls that have none: they never waited, or were edited since."""
         made = []
         for call in loop.calls.having(Status.WAITING):
@@ -219,8 +219,8 @@ class Policies:
         own = None if tool is None else (yield from _ask_tool(tool, shown))
         if opinion is None:
             return own
-        demanded = [each for each in _as_list(own) if not _is_plain(each)]
-        return [*_as_list(opinion), *demanded] if demanded else opinion
+        demanded = [each for each in _list_asks(own) if not _is_plain(each)]
+        return [*_list_asks(opinion), *demanded] if demanded else opinion
 
 
 def _ask_policy(policy: Policy, shown: ToolCall, view: PolicyView) -> Questions[Opinion]:
@@ -246,7 +246,7 @@ def _ask_tool(tool: AnyTool, shown: ToolCall) -> Questions[Ask | Sequence[Ask] |
         return _FailedAsk(f"the value of needs_approval raised {type(error).__name__}", fresh=True)
 
 
-def _as_list(asks: Ask | Sequence[Ask] | None) -> Sequence[Ask]:
+def _list_asks(asks: Ask | Sequence[Ask] | None) -> Sequence[Ask]:
     return [asks] if isinstance(asks, Ask) else asks or ()
 
 

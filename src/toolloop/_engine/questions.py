@@ -95,7 +95,7 @@ async def await_each(
 
 
 def _call(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-    return not_awaitable(function(*arguments), function_name(function))
+    return not_awaitable(function(*arguments), name_function(function))
 
 
 async def call_either(function: Callable[..., Any], *arguments: Any) -> Any:
@@ -106,7 +106,7 @@ async def call_either(function: Callable[..., Any], *arguments: Any) -> Any:
 
     """
     value = function(*arguments)
-    return await value if is_async(function) else not_awaitable(value, function_name(function))
+    return await value if is_async(function) else not_awaitable(value, name_function(function))
 
 
 def for_event_loop(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -120,6 +120,6 @@ async def _call_in_thread(function: Callable[..., Any], *arguments: Any) -> Any:
     return await to_thread.run_sync(function, *arguments, abandon_on_cancel=True)
 
 
-def function_name(function: Callable[..., Any]) -> str:
+def name_function(function: Callable[..., Any]) -> str:
     """Return the name of a callable, for an error."""
     return str(getattr(function, "__qualname__", type(function).__name__))

@@ -14,7 +14,7 @@ from toolloop._engine.sub_loops import SubLoop
 from toolloop._interface.calls import PolicyView
 from toolloop._interface.config import LoopConfig
 from toolloop._messages.tool_changes import list_defined_in, may_add_tools
-from toolloop._requests.params import Secrets, external_names
+from toolloop._requests.params import Secrets, list_external_names
 from toolloop._requests.request_maker import RequestMaker
 from toolloop.events import Observer
 from toolloop.machine.record.loop import Loop, list_messages
@@ -60,7 +60,7 @@ class Runtime:
     @classmethod
     def of(cls, setup: Setup, tools: ToolRegistry, config: LoopConfig, secrets: Secrets) -> Runtime:
         """Return the runtime of a loop with this setup."""
-        definitions = list_definitions(_in_order(setup, tools))
+        definitions = list_definitions(_sort_tools(setup, tools))
         requests = RequestMaker(definitions, secrets, config.cache)
         return cls(
             tools,
@@ -72,25 +72,25 @@ class Runtime:
             Compactor(config.strategies(), tools, requests),
         )
 
-    def external(self, loop: Loop) -> frozenset[str]:
+    def list_external(self, loop: Loop) -> frozenset[str]:
         """Return the names of the tools that the caller runs: those that only the parameters or messages define.
 
         The messages are read only where a call has a name that is known neither here nor to the parameters.
         """
         given = decode(loop.setup.params).get("tools") or () if '"tools"' in loop.setup.params else ()
-        names = external_names({"tools": given}, self.tools.names) if given else frozenset[str]()
+        names = list_external_names({"tools": given}, self.tools.names) if given else frozenset[str]()
         if all(call.name in names or self.tools.get(call.name) for call in loop.calls):
             return names
         defined = list_defined_in(list_messages(loop))
-        return names | external_names({"tools": defined}, self.tools.names)
+        return names | list_external_names({"tools": defined}, self.tools.names)
 
-    def known_tools(self, loop: Loop) -> Collection[str] | None:
+    def list_known_tools(self, loop: Loop) -> Collection[str] | None:
         """Return the names of all tools that a result may refer to; None if not all are known."""
         defined = decode(loop.setup.params).get("tools") or ()
         named = all(isinstance(tool, dict) and isinstance(tool.get("name"), str) for tool in defined)
         if not named or may_add_tools(list_messages(loop)):
             return None
-        return frozenset(self.tools.names) | self.external(loop)
+        return frozenset(self.tools.names) | self.list_external(loop)
 
     def take_tools(self, setup: Setup, tools: ToolRegistry) -> None:
         """Drive the loop with other tools from now on."""
@@ -116,7 +116,7 @@ class Runtime:
         and persons who decide in a turn rely on them.
         """
         setup = drop_brought(setup, self.tools.names)
-        facts = tuple(tool.facts() for tool in _in_order(setup, self.tools))
+        facts = tuple(tool.facts() for tool in _sort_tools(setup, self.tools))
         tools, gone_tools = keep_gone(setup, facts if is_user_turn else keep_annotations(setup, facts))
         return evolve(
             setup,
@@ -129,7 +129,7 @@ class Runtime:
         )
 
 
-def _in_order(setup: Setup, tools: ToolRegistry) -> list[Tool[..., Any]]:
+def _sort_tools(setup: Setup, tools: ToolRegistry) -> list[Tool[..., Any]]:
     """Return tools in the order in which the loop has them, so that its requests keep their bytes."""
     places = {facts.name: place for place, facts in enumerate(setup.tools)}
     return sorted(tools, key=lambda tool: places.get(tool.name, len(places)))
@@ -176,7 +176,7 @@ class Runtimes:
         for runtime in self._nested.values():
             runtime.is_new = runtime.is_new or as_new
 
-    def around(self, state: State, path: Path) -> Around:
+    def find_around(self, state: State, path: Path) -> Around:
         """Return the policies of the loops around the loop at a path, and the view of the innermost of these."""
         policies, view = [], None
         for depth in range(len(path)):

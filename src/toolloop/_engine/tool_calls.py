@@ -66,11 +66,11 @@ class CallRun:
         """The iteration of the call, and the number of the run, both counted from 1."""
         return self.context.iteration, self.call.attempts
 
-    def timed_out(self, *, left_behind: bool) -> Result:
+    def make_timeout(self, *, left_behind: bool) -> Result:
         """Return the result of a run that took too long. `left_behind`: whether it may still run in its thread."""
-        return self.results.timed_out(self.limit or 0.0, left_behind=left_behind)
+        return self.results.make_timeout(self.limit or 0.0, left_behind=left_behind)
 
-    def not_run(self) -> Result:
+    def make_not_run(self) -> Result:
         """Return the result of a run that the loop ended before it began."""
         return error_result(fill_text(self.setup.texts, "not_run"), Outcome.NOT_RUN)
 
@@ -112,7 +112,7 @@ class CallRun:
             error = raised
         if not is_back:
             if error is None or limit.cancel_called:
-                return self.timed_out(left_behind=False)
+                return self.make_timeout(left_behind=False)
             return self.results.failed(error)
         return self.results.returned(value) if _is_quick(value) else partial(self.results.returned, value)
 

@@ -87,10 +87,10 @@ class ToolRuns:
             state=self._caller_state,
             cancelled=lambda: operation.interrupted or not self._progress.is_awaited(operation),
             report=report,
-            lease_ends_at=journal.lease_ends_at,
+            lease_ends_at=journal.find_lease_end,
         )
         started = call._replace(status=Status.RUNNING, attempts=call.attempts + 1)
-        known = partial(runtime.known_tools, loop)
+        known = partial(runtime.list_known_tools, loop)
         around = journal.bus.make_around(CallStarted(iteration, call.id, call.name, path=path))
         run = prepare_run(runtime.tools, loop, started, known=known, make_context=make_context, around=around)
         digest = digest_of(loop.setup, iteration, call)[:_LENGTH] if journal.is_stored else None
@@ -101,7 +101,7 @@ class ToolRuns:
 
     def _begin_nested(self, effect: RunCall, seen: Loop, call: Call, tool: SubLoop, came: Any) -> None:
         """Open the loop inside a call. If that fails, the error is the result of the call."""
-        loop = self._progress.loop(effect.path)
+        loop = self._progress.find_loop(effect.path)
         runtime = self._runtimes.at(self._progress.state, effect.path)
         if loop is None or runtime is None or effect not in outstanding(self._progress.state):
             return
@@ -116,7 +116,7 @@ class ToolRuns:
             self._progress.record(opened)
             self._runtimes.begin(opened.setup, tool, secrets)
 
-    def ended(self, operation: Operation, run: CallRun, result: Result, *, is_awaited: bool) -> None:
+    def take_end(self, operation: Operation, run: CallRun, result: Result, *, is_awaited: bool) -> None:
         """Record the result of a run, once the result filters have seen it."""
         record = partial(self.record_end, operation, run, took=operation.took)
         may_count = self._progress.may_count(run, result)
@@ -171,7 +171,7 @@ class ToolRuns:
         if runtime.tools.get(call.name) is None:
             finish(result)
             return
-        known = partial(runtime.known_tools, loop)
+        known = partial(runtime.list_known_tools, loop)
         run = prepare_run(runtime.tools, loop, call, known=known)
         asking = call_filters(runtime.config.result_filters, run, result, self._progress.announce)
         self._progress.ask(effect, asking, finish)

@@ -160,8 +160,8 @@ def assemble(parts: LoopParts, driver_class: type[D], options: DriveOptions = AL
     late = journal.bus.tell if lease is None else lease.store_late_ends
     driver = driver_class(engine, notifier, late, leaves_behind=options.leaves_behind)
     commands = Commands(runtimes, journal.now)
-    issuer, driving = CommandIssuer(commands, journal, notifier, engine.woken), Driving(journal, lease)
-    turns = Turns(journal, issuer, driving, requests.errors, engine.running, here.config.typed())
+    issuer, driving = CommandIssuer(commands, journal, notifier, engine.make_woken), Driving(journal, lease)
+    turns = Turns(journal, issuer, driving, requests.errors, engine.list_running_calls, here.config.typed())
     return Assembly(
         parts, journal, lease, progress, runtimes, requests, engine, commands, issuer, driver, driving, turns, late
     )

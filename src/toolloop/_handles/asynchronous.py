@@ -83,10 +83,10 @@ class AsyncToolLoopHandle(HandleBase[AsyncProvider | AsyncSdkClient, AsyncDriver
         await self._catch_up()
 
     async def _catch_up(self) -> None:
-        await self._in_thread(self._parts.journal.commit)
-        await self._in_thread(self._parts.journal.refresh)
+        await self._run_in_thread(self._parts.journal.commit)
+        await self._run_in_thread(self._parts.journal.refresh)
 
-    async def _in_thread(self, work: Callable[[], object]) -> None:
+    async def _run_in_thread(self, work: Callable[[], object]) -> None:
         """Call a function that waits for the store, in a thread if there is a store. It is not cancelled half-way."""
         if self._parts.lease is not None:
             await in_thread(work)
@@ -110,16 +110,16 @@ class AsyncToolLoopHandle(HandleBase[AsyncProvider | AsyncSdkClient, AsyncDriver
     async def set_metadata(self, by: str | Person | None = None, **changes: str | None) -> None:
         """Change metadata of the stored loop, such as a title. See `ToolLoopHandle.set_metadata`."""
         self._change_metadata(changes, await in_thread(self._read_metadata), name_of(by))
-        await self._in_thread(self._parts.journal.commit)
+        await self._run_in_thread(self._parts.journal.commit)
 
     async def aclose(self) -> None:
         """Store everything pending, and give the lease back. See `ToolLoopHandle.close`."""
         try:
             self._parts.issuer.take_edits("aclose()")
-            await self._in_thread(self._parts.journal.commit)
+            await self._run_in_thread(self._parts.journal.commit)
         finally:
             self._parts.journal.bus.close()
-            await self._in_thread(self._parts.late)
+            await self._run_in_thread(self._parts.late)
 
     def close(self) -> Awaitable[None]:
         """Close the handle. Deprecated: use `aclose`."""
@@ -155,7 +155,7 @@ class AsyncToolLoopHandle(HandleBase[AsyncProvider | AsyncSdkClient, AsyncDriver
 
     async def _store_ends(self) -> None:
         if self._parts.journal.is_behind:
-            await self._in_thread(self._parts.late)
+            await self._run_in_thread(self._parts.late)
 
     async def _drive(self, asked: str, unread: AsyncUnread | None = None) -> Turn:
         async with self._letting_go():
@@ -173,19 +173,19 @@ class AsyncToolLoopHandle(HandleBase[AsyncProvider | AsyncSdkClient, AsyncDriver
             phase = parts.journal.state.root.phase
             if isinstance(phase, Waiting) or (isinstance(phase, ENDED) and parts.journal.is_behind):
                 await self._catch_up()
-            over = turns.terminal()
+            over = turns.find_end()
             parts.issuer.edits.invalidate()
             if over is not None:
                 return turns.hand_over(over)
             if parts.lease is not None and not parts.lease.is_shared:
-                await self._in_thread(parts.lease.acquire)
+                await self._run_in_thread(parts.lease.acquire)
             turn = turns.current()
             if turn is None and unread is not None:
-                parts.engine.woken()  # raises `Drift` when the stream is entered
+                parts.engine.make_woken()  # raises `Drift` when the stream is entered
                 await unread.was_read()
             if turn is not None:
                 return turns.hand_over(turn)
-            driven: Turn = await parts.driver.drive(turns.at_rest, unread)
+            driven: Turn = await parts.driver.drive(turns.find_turn_at_rest, unread)
             return turns.hand_over(driven)
 
     @asynccontextmanager
@@ -203,7 +203,7 @@ class AsyncToolLoopHandle(HandleBase[AsyncProvider | AsyncSdkClient, AsyncDriver
     async def _let_go(self) -> None:
         is_behind = self._parts.journal.is_behind and not self._parts.engine.may_store_later()
         if self._parts.lease is not None and (is_behind or not self._parts.lease.is_needed):
-            await self._in_thread(self._parts.late)
+            await self._run_in_thread(self._parts.late)
 
     async def run(
         self,
@@ -242,7 +242,7 @@ class AsyncToolLoopHandle(HandleBase[AsyncProvider | AsyncSdkClient, AsyncDriver
                 return turn
             await call_either(ask, turn)
             await self._catch_up()
-            if self.pending_turn is turn and not self._parts.issuer.goes_on(turn):
+            if self.pending_turn is turn and not self._parts.issuer.continue_turn(turn):
                 return turn
 
 

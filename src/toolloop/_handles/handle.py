@@ -14,7 +14,7 @@ from toolloop._drivers.driver import D
 from toolloop._engine.pace import DriveOptions
 from toolloop._handles.assembly import ALONE, Assembly, assemble
 from toolloop._handles.forking import Fork
-from toolloop._handles.opening import Here, Opening, new_loop, restored
+from toolloop._handles.opening import Here, Opening, make_loop, restore_loop
 from toolloop._handles.param_changes import read_limits, read_params
 from toolloop._handles.reads import LoopReads
 from toolloop._interface.config import DEFAULT_CONFIG, LoopConfig
@@ -57,7 +57,7 @@ class HandleBase(LoopReads[D], Generic[ProviderOrClient, D]):
     ) -> None:
         """Set up the loop. It sends and stores nothing, and starts no clock. See `ToolLoopHandle`."""
         here = Here.of(provider, tools, config, context, clock, is_async=self._driver_class.is_async)
-        parts = new_loop(here, params, store=store, loop_id=loop_id)
+        parts = make_loop(here, params, store=store, loop_id=loop_id)
         self._parts = assemble(parts, self._driver_class)
 
     @classmethod
@@ -98,7 +98,7 @@ class HandleBase(LoopReads[D], Generic[ProviderOrClient, D]):
 
         """
         here = Here.of(provider, tools, config, context, clock, is_async=cls._driver_class.is_async)
-        parts = restored(here, snapshot, params=params, store=store, on_drift=on_drift)
+        parts = restore_loop(here, snapshot, params=params, store=store, on_drift=on_drift)
         return cls._of(assemble(parts, cls._driver_class))
 
     @classmethod
@@ -210,7 +210,7 @@ class HandleBase(LoopReads[D], Generic[ProviderOrClient, D]):
         """
         texts = said_texts(messages, "the messages of follow_up()")
         said = partial(self._parts.commands.follow_up, texts=texts, replace_last=replace_last, by=name_of(by))
-        self._parts.issuer.say("follow_up()", said)
+        self._parts.issuer.issue("follow_up()", said)
 
     def say(
         self,
@@ -244,7 +244,7 @@ class HandleBase(LoopReads[D], Generic[ProviderOrClient, D]):
         """
         texts, name, brought = said_turn(messages, "say()"), said_id(key), read_brought_tools(tools)
         said = partial(self._parts.commands.say, texts=texts, said_id=name, by=name_of(by), tools=brought)
-        self._parts.issuer.say("say()", said, firm=False)
+        self._parts.issuer.issue("say()", said, firm=False)
         return name
 
     def withdraw(self, said: str, by: str | Person | None = None) -> None:
@@ -254,7 +254,7 @@ class HandleBase(LoopReads[D], Generic[ProviderOrClient, D]):
             IllegalCommand: it is in the conversation, was withdrawn before, or nothing with this id was said.
 
         """
-        self._parts.issuer.say(
+        self._parts.issuer.issue(
             "withdraw()", partial(self._parts.commands.withdraw, said_id=said, by=name_of(by)), firm=False
         )
 
@@ -276,7 +276,7 @@ class HandleBase(LoopReads[D], Generic[ProviderOrClient, D]):
 
         """
         limits = read_limits(max_iterations=max_iterations, max_pauses=max_pauses, timeout=timeout, budget=budget)
-        self._parts.issuer.say("extend()", partial(self._parts.commands.extend, limits=limits, by=name_of(by)))
+        self._parts.issuer.issue("extend()", partial(self._parts.commands.extend, limits=limits, by=name_of(by)))
 
     def retry(self, by: str | Person | None = None) -> None:
         """Go back to the point before the failed request, after an `Error`. Nothing was consumed.
@@ -286,7 +286,7 @@ class HandleBase(LoopReads[D], Generic[ProviderOrClient, D]):
             InvalidHistory: the API would refuse the edited history.
 
         """
-        self._parts.issuer.say("retry()", partial(self._parts.commands.retry, by=name_of(by)))
+        self._parts.issuer.issue("retry()", partial(self._parts.commands.retry, by=name_of(by)))
 
     def update_params(self, **changes: Any) -> None:
         """Change request parameters from the next request on; None removes a parameter.
@@ -322,7 +322,7 @@ class HandleBase(LoopReads[D], Generic[ProviderOrClient, D]):
 
     def _change_metadata(self, changes: Mapping[str, str | None], known: Mapping[str, str], by: str | None) -> None:
         said = partial(self._parts.commands.set_metadata, changes=changes, known=known, by=by)
-        self._parts.issuer.say("set_metadata()", said, firm=False)
+        self._parts.issuer.issue("set_metadata()", said, firm=False)
 
     def _report_unstored(self, unstored: ToolLoopError, error: object) -> None:
         """Raise the failure of a close, or log it after another exception. `error`: the class of that."""

@@ -48,13 +48,13 @@ class CommandIssuer:
     _may_drive: Callable[[], object]
     edits: MessageEdits = field(factory=MessageEdits, init=False)
 
-    def say(self, asked: str, said: Said, *, firm: bool = True) -> None:
+    def issue(self, asked: str, said: Said, *, firm: bool = True) -> None:
         """Issue a command for the current loop, including edits.
 
         Args:
             asked: the name of the command, for errors.
             said: the command.
-            firm: see `Journal.say`.
+            firm: see `Journal.issue`.
 
         """
 
@@ -63,9 +63,9 @@ class CommandIssuer:
             self._journal.issue(said, firm=firm)
             self.edits.invalidate()
 
-        self._issue(act)
+        self._perform(act)
 
-    def _issue(self, act: Callable[[], None]) -> None:
+    def _perform(self, act: Callable[[], None]) -> None:
         """Call a function that issues a command, and deliver the watch events.
 
         In a signal handler that interrupted this thread while it holds the lock, it is called after the release.
@@ -110,12 +110,12 @@ class CommandIssuer:
         """Return the list to edit for the current wait."""
         return self.edits.open_list(self._journal.state.root, is_driven=False)
 
-    def command(self, command: Command) -> None:
+    def give(self, command: Command) -> None:
         """Give a command to a waiting loop."""
         asked, said = self._commands.read(command)
-        self.say(asked, said, firm=self._is_firm(command))
+        self.issue(asked, said, firm=self._is_firm(command))
 
-    def goes_on(self, turn: Yielded) -> bool:
+    def continue_turn(self, turn: Yielded) -> bool:
         """Continue a `Yielded` whose calls are all decided. Return False if calls still wait.
 
         Raises:
@@ -144,7 +144,7 @@ class CommandIssuer:
                 return None
             return said(state)
 
-        self.say(asked, said_anywhere, firm=self._is_firm(command))
+        self.issue(asked, said_anywhere, firm=self._is_firm(command))
 
     def stop(self, reason: str | None, by: str | Person | None = None) -> None:
         """End the loop, also after a failed request. After the end, this does nothing."""
@@ -153,7 +153,7 @@ class CommandIssuer:
         def said_before_the_end(state: State) -> Event | None:
             return None if isinstance(state.root.phase, (Finished, TooDeep)) else said(state)
 
-        self.say(asked, said_before_the_end, firm=False)
+        self.issue(asked, said_before_the_end, firm=False)
 
     def _is_firm(self, command: Command) -> bool:
         """Return whether a command is only for the current wait. A stop is for any state."""
@@ -174,7 +174,7 @@ class CommandIssuer:
         try:
             if is_interrupted(self._journal):
                 said(self._journal.state)
-            self._issue(lambda: self._journal.issue(said, firm=False))
+            self._perform(lambda: self._journal.issue(said, firm=False))
         except AlreadyDecided as error:
             raise self._journal.explain(error) from None
         explain = self._journal.explain
@@ -184,9 +184,9 @@ class CommandIssuer:
         """Let calls expire whose deadline has passed. `now`: None means the clock of the journal."""
         at = self._journal.now() if now is None else now
         if self._commands.tick(self._journal.state, at) is not None:
-            self._issue(lambda: self._journal.issue(lambda state: self._commands.tick(state, at), firm=False))
+            self._perform(lambda: self._journal.issue(lambda state: self._commands.tick(state, at), firm=False))
 
     def revoke(self, grant_id: str, by: str | Person | None) -> None:
         """Revoke a grant."""
         revoke = partial(self._commands.revoke, grant_id=grant_id, by=name_of(by))
-        self._issue(lambda: self._journal.issue(revoke, firm=False))
+        self._perform(lambda: self._journal.issue(revoke, firm=False))

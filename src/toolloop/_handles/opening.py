@@ -15,7 +15,7 @@ from toolloop._interface.config import DEFAULT_CONFIG, DEFAULT_CONTEXT, LoopConf
 from toolloop._interface.loop_params import add_reader, as_registry, begin_with, check_request, refuse_short_marks
 from toolloop._journal.journal import read_clock
 from toolloop._journal.store_access import Place, load_state
-from toolloop._requests.output import find_format, with_format, without_format
+from toolloop._requests.output import drop_format, find_format, with_format
 from toolloop._requests.params import Secrets, check_params, split
 from toolloop.compaction.strategy import Strategy
 from toolloop.errors import BadTool, LoopNotFound, UnreadableSnapshot
@@ -137,14 +137,14 @@ class Opening:
         except LoopNotFound:
             if self.params is None:
                 raise
-            new = new_loop(self.here, self.params, store=self.store, loop_id=self.loop_id)
+            new = make_loop(self.here, self.params, store=self.store, loop_id=self.loop_id)
             return evolve(new, place=None if new.place is None else evolve(new.place, metadata=kept))
         opened = LoopParts(known.state, self.here, Secrets(), known.place(self.store))
         parts = _configure(opened, self.params, on_drift=self.on_drift, asked="open()")
         return evolve(parts, take_over=self.take_over)
 
 
-def new_loop(
+def make_loop(
     here: Here,
     params: Mapping[str, Any],
     *,
@@ -178,7 +178,7 @@ def new_loop(
     return LoopParts(begin(opened), here, begins.secrets, place)
 
 
-def restored(
+def restore_loop(
     here: Here,
     snapshot: Mapping[str, JSON],
     *,
@@ -297,7 +297,7 @@ def _configure(parts: LoopParts, params: Mapping[str, Any] | None, *, on_drift: 
     after = stored if "model" in stored else {**before, **stored}
     if "compaction" not in before:
         after.pop("compaction", None)  # a compaction is requested only once, and that was done
-    after = _with_format(after, parts, before, asked=asked)
+    after = _set_format(after, parts, before, asked=asked)
     if canonical(after) != canonical(before):
         check_request(after, here.tools.definitions(), asked=asked)
         wanted["params"] = encode(after)
@@ -306,7 +306,7 @@ def _configure(parts: LoopParts, params: Mapping[str, Any] | None, *, on_drift: 
     return evolve(parts, here=here, secrets=secrets, wake_up=WakeUp(on_drift, differs))
 
 
-def _with_format(
+def _set_format(
     params: dict[str, JSON], parts: LoopParts, before: Mapping[str, JSON], *, asked: str
 ) -> dict[str, JSON]:
     """Return the parameters with the format of the result. Without a configuration, it is the stored one."""
@@ -315,5 +315,5 @@ def _with_format(
     wanted = stored if here.keeps_limits else here.config.format()
     if stored is None and wanted is None:
         return params
-    given = without_format(params) if find_format(params) == stored else params  # that of the loop, not of the caller
+    given = drop_format(params) if find_format(params) == stored else params  # that of the loop, not of the caller
     return with_format(given, wanted, asked)

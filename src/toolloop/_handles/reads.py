@@ -106,7 +106,7 @@ class LoopReads(Generic[D]):
 
     def into_result(self) -> ToolLoopResult:
         """Return the outcome so far; before the end, its termination is `Unfinished()` or `Failed(error)`."""
-        return self._parts.turns.result_so_far()
+        return self._parts.turns.make_result()
 
     def view(self, *, messages: bool = False) -> LoopView:
         """Return the loop as JSON, for a page: its state, pending calls, last text, usage and remaining limits.
@@ -117,9 +117,9 @@ class LoopReads(Generic[D]):
         """
         error = self._parts.turns.error()
         text = None if error is None else str(error)
-        return view_of(self.state, error=text, doing=self._doing(), messages=messages)
+        return view_of(self.state, error=text, doing=self._read_progress(), messages=messages)
 
-    def _doing(self) -> tuple[bool | None, Progress]:
+    def _read_progress(self) -> tuple[bool | None, Progress]:
         """Return whether the loop has a driver, and what that does now."""
         if self._parts.driving.is_active or self._parts.progress.has_runs():
             return True, self._parts.progress.show()

@@ -247,7 +247,7 @@ class ToolLoopHandle(HandleBase[Provider | SdkClient, SyncDriver]):
             parts.issuer.take_edits(asked)
             if isinstance(parts.journal.state.root.phase, Waiting):
                 self._catch_up()
-            over = turns.terminal()
+            over = turns.find_end()
             parts.issuer.edits.invalidate()
             if over is not None:
                 return turns.hand_over(over)
@@ -255,11 +255,11 @@ class ToolLoopHandle(HandleBase[Provider | SdkClient, SyncDriver]):
                 parts.lease.acquire()
             turn = turns.current()
             if turn is None and unread is not None:
-                parts.engine.woken()  # raises `Drift` when the stream is entered
+                parts.engine.make_woken()  # raises `Drift` when the stream is entered
                 yield
             if turn is not None:
                 return turns.hand_over(turn)
-            steps: Generator[None, None, Turn] = parts.driver.drive(turns.at_rest, unread)
+            steps: Generator[None, None, Turn] = parts.driver.drive(turns.find_turn_at_rest, unread)
             return turns.hand_over((yield from steps))
 
     def run(
@@ -321,5 +321,5 @@ class ToolLoopHandle(HandleBase[Provider | SdkClient, SyncDriver]):
                 return turn
             ask(turn)
             self._catch_up()
-            if self.pending_turn is turn and not self._parts.issuer.goes_on(turn):
+            if self.pending_turn is turn and not self._parts.issuer.continue_turn(turn):
                 return turn

@@ -62,11 +62,11 @@ class Turns:
             known, turn, position = self._shown
             if known == turn_number and turn is not None:
                 return turn
-            seen, position = self._journal.bus.since(position)
+            seen, position = self._journal.bus.list_since(position)
             if isinstance(phase, Waiting):
                 issuer, look = self._issuer, partial(self._look, turn_number)
                 moves = Moves(
-                    decide=issuer.decide, command=issuer.command, edit=issuer.edit, now=self._journal.now, look=look
+                    decide=issuer.decide, command=issuer.give, edit=issuer.edit, now=self._journal.now, look=look
                 )
                 turn = Yielded(self._journal.state, moves, seen)
             else:
@@ -74,13 +74,13 @@ class Turns:
             self._shown = (turn_number, turn, position)
             return turn
 
-    def at_rest(self) -> Turn | None:
+    def find_turn_at_rest(self) -> Turn | None:
         """Return the result of a turn that nothing is left to do for: as `current`, or that the loop is to end."""
         with self._journal.lock:
             turn = self.current()
             if turn is not None or not isinstance(self._journal.state.root.phase, Stopping):
                 return turn
-            seen, position = self._journal.bus.since(self._shown[2])
+            seen, position = self._journal.bus.list_since(self._shown[2])
             turn = self._make_completed(self._journal.state.root.phase.termination, seen)
             self._shown = (self._journal.turn, turn, position)
             return turn
@@ -103,7 +103,7 @@ class Turns:
         is_returned = turn is self._returned and isinstance(turn, (Completed, Error))
         return is_returned and turn_number == self._journal.turn
 
-    def terminal(self) -> Completed | Error | None:
+    def find_end(self) -> Completed | Error | None:
         """Return the terminal result if the loop has ended; None if the loop can be driven.
 
         Raises:
@@ -163,7 +163,7 @@ class Turns:
             if until is not None and until():
                 yield catch_up, ()  # the end of the turn may not be stored yet
                 return turn
-            if not self._issuer.goes_on(turn):
+            if not self._issuer.continue_turn(turn):
                 return turn
 
     def refuse_loss(self, known: Exception | None) -> None:
@@ -186,7 +186,7 @@ class Turns:
             return MaxDepthExceeded(loop.setup.depth, loop.setup.limits.max_depth or 0)
         return None
 
-    def result_so_far(self) -> ToolLoopResult:
+    def make_result(self) -> ToolLoopResult:
         """Return the outcome of the loop so far: see `ToolLoopResult`."""
         loop, error = self._journal.state.root, self.error()
         return ToolLoopResult(

@@ -54,7 +54,7 @@ class WakeUp:
             return None, ()
         still_open = tools_with_open_calls(state)
         found = list(find_changes(old, new, still_open))
-        refused = tuple(change.text for change in found if self._refuses(change))
+        refused = tuple(change.text for change in found if self._is_refused(change))
         if refused and self.on_drift != "accept":
             raise Drift(
                 f"the loop was stored with a different configuration: {'; '.join(refused)}. "
@@ -70,7 +70,7 @@ class WakeUp:
         changed = sorted({change.tool for change in found if change.tool})
         return new, tuple(name for name in changed if _is_on_a_path(name, still_open))
 
-    def _refuses(self, change: Difference) -> bool:
+    def _is_refused(self, change: Difference) -> bool:
         is_missing = self.on_drift == "leave" and bool(change.missing)
         return change.is_unsafe or is_missing or self.on_drift == "strict"
 

@@ -99,17 +99,17 @@ class PolicyView:
     def calls(self) -> tuple[JSON, ...]:
         """The `tool_use` blocks of the started calls that are still in the history."""
         started = set(self._loop.started)
-        return tuple(block for block in self._blocks("tool_use") if block["id"] in started)
+        return tuple(block for block in self._list_blocks("tool_use") if block["id"] in started)
 
     @property
     def results(self) -> tuple[ToolResult, ...]:
         """The results that are still in the history."""
         return tuple(
             ToolResult(block["tool_use_id"], block.get("content", ""), bool(block.get("is_error")))
-            for block in self._blocks("tool_result")
+            for block in self._list_blocks("tool_result")
         )
 
-    def _blocks(self, kind: str) -> Sequence[Any]:
+    def _list_blocks(self, kind: str) -> Sequence[Any]:
         contents = (message["content"] for message in self.messages)
         return [
             block for content in contents if isinstance(content, list) for block in content if block["type"] == kind

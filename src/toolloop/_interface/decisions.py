@@ -15,7 +15,7 @@ from toolloop._messages.rules import Problem
 from toolloop.errors import AlreadyDecided, IllegalCommand, InvalidHistory, UnknownCall
 from toolloop.machine.record.loop import Loop, Waiting
 from toolloop.machine.rules.calls import LATEST
-from toolloop.machine.rules.deciding import already_decided
+from toolloop.machine.rules.deciding import make_decided_error
 from toolloop.machine.rules.joining import join_rest
 from toolloop.machine.values.calls import Answer, Approve, Decision, DecisionRecord, Deny, Grant, GrantSpec, Rerun
 from toolloop.machine.values.jsontext import JSON, a_type, decode, encode, plain, well_formed
@@ -48,7 +48,7 @@ def to_record(  # noqa: PLR0913 - what is checked, and what is recorded with it
     """
     for name in ("reason", "digest", "rule", "rule_digest"):
         if not isinstance(value := getattr(decision, name, None), str | None):
-            raise _refused(f"call {call_id!r}: {name} of the decision: expected a str, got {a_type(value)}", name)
+            raise _reject(f"call {call_id!r}: {name} of the decision: expected a str, got {a_type(value)}", name)
     who = _who(decision, call_id) if via is None else _person(decision, call_id)
     record = _record(decision, call_id, kinds, known_tools)
     return evolve(record, at=now, via=via, digest=getattr(decision, "digest", None), **who)
@@ -58,9 +58,9 @@ def _who(decision: Decision, call_id: str) -> dict[str, Any]:
     """Return the fields that name a policy: its rule, or whatever name it gives."""
     by, rule = getattr(decision, "by", None), getattr(decision, "rule", None)
     if not isinstance(by, str | None):
-        raise _refused(f"call {call_id!r}: by of the decision: expected a str, got {a_type(by)}", "by")
+        raise _reject(f"call {call_id!r}: by of the decision: expected a str, got {a_type(by)}", "by")
     if by is not None and is_of_a_rule(by):
-        raise _refused(f"call {call_id!r}: by of the decision: give rule= for the name of a rule, not {by!r}", "by")
+        raise _reject(f"call {call_id!r}: by of the decision: give rule= for the name of a rule, not {by!r}", "by")
     name = by if rule is None else f"rule: {rule}"
     parts = {"by": name, "rule": rule, "rule_digest": getattr(decision, "rule_digest", None)}
     return {part: None if text is None else well_formed(text) for part, text in parts.items()}
@@ -69,11 +69,11 @@ def _who(decision: Decision, call_id: str) -> dict[str, Any]:
 def _person(decision: Decision, call_id: str) -> dict[str, Any]:
     """Return the fields that name a person."""
     if getattr(decision, "rule", None) is not None or getattr(decision, "rule_digest", None) is not None:
-        raise _refused(f"call {call_id!r}: rule of the decision: only a policy names its rule", "rule")
+        raise _reject(f"call {call_id!r}: rule of the decision: only a policy names its rule", "rule")
     try:
         name, groups = person_of(getattr(decision, "by", None))
     except (TypeError, ValueError) as error:
-        raise _refused(f"call {call_id!r}: {error}", "by") from error
+        raise _reject(f"call {call_id!r}: {error}", "by") from error
     return {"by": name, "groups": groups}
 
 
@@ -98,7 +98,7 @@ def _record(
             return DecisionRecord("answer", content, decision.is_error)
         case Rerun():
             return DecisionRecord("rerun")
-    raise _refused(
+    raise _reject(
         f"call {call_id!r}: expected Approve (input: a mapping or None, remember: a Grant or None), Deny (reason: a "
         f"str), Answer (is_error: a bool) or Rerun, got {decision!r}",
         type(decision).__name__,
@@ -125,7 +125,7 @@ def already_closed(loop: Loop, name: str, call_id: str) -> AlreadyDecided | None
     """
     closed = loop.phase.closed if isinstance(loop.phase, Waiting) else None
     if closed is not None and (call := closed.find(call_id)) is not None:
-        return already_decided(name, call)
+        return make_decided_error(name, call)
     texts = (text for text in reversed(join_rest(loop).messages) if encode(call_id) in text)
     contents = (message["content"] for message in map(decode, texts) if message["role"] == "assistant")
     if any(block.get("id") == call_id for content in contents if isinstance(content, list) for block in content):
@@ -142,18 +142,18 @@ def to_grant_spec(grant: Grant) -> GrantSpec:
 
     """
     if not isinstance(grant.tool, str | None):
-        raise _refused(
+        raise _reject(
             f"Grant.tool: expected a tool name, or None for the tool of the call, got {grant.tool!r}", "Grant"
         )
     if grant.match is not None and not isinstance(grant.match, Mapping):
-        raise _refused(f"Grant.match: expected a mapping of input fields to patterns, got {grant.match!r}", "Grant")
+        raise _reject(f"Grant.match: expected a mapping of input fields to patterns, got {grant.match!r}", "Grant")
     if grant.uses is not None and (type(grant.uses) is not int or grant.uses < 1):
-        raise _refused(f"Grant.uses: expected an int of at least 1, or None for no limit, got {grant.uses!r}", "Grant")
+        raise _reject(f"Grant.uses: expected an int of at least 1, or None for no limit, got {grant.uses!r}", "Grant")
     match = None if grant.match is None else _json(grant.match, "Grant.match", "")
     try:
         expires_at = None if grant.expires_at is None else to_seconds(grant.expires_at, "Grant.expires_at")
     except (TypeError, ValueError) as error:
-        raise _refused(str(error), "Grant") from error
+        raise _reject(str(error), "Grant") from error
     return GrantSpec(grant.tool, match, grant.uses, expires_at)
 
 
@@ -180,17 +180,17 @@ def _answer(decision: Answer, call_id: str, kinds: Collection[str], known_tools:
     try:
         return encode(content_of(decision.content, kinds=kinds, is_error=decision.is_error, known_tools=known_tools))
     except (TypeError, ValueError) as error:
-        raise _refused(f"call {call_id!r}: cannot send the answer: {error}", "answer") from error
+        raise _reject(f"call {call_id!r}: cannot send the answer: {error}", "answer") from error
 
 
 def _json(value: Any, asked: str, call_id: str) -> str:
     try:
         return encode(plain(value, "input"))
     except (TypeError, ValueError) as error:
-        raise _refused(f"call {call_id!r}: {asked}: {error}", asked) from error
+        raise _reject(f"call {call_id!r}: {asked}: {error}", asked) from error
 
 
-def _refused(text: str, asked: str) -> IllegalCommand:
+def _reject(text: str, asked: str) -> IllegalCommand:
     return IllegalCommand(text, state="Waiting", asked=asked, allowed=("approve", "deny", "answer", "rerun"))
 
 
@@ -271,7 +271,7 @@ def refuse_invalid(texts: Iterable[str], params: Mapping[str, JSON], *, asked: s
     betas = params.get("betas")
     if isinstance(betas, list) and any(str(beta).startswith("interleaved-thinking-") for beta in betas):
         parts["max_tokens"] = None  # the budget is that of all thinking in a turn, which may be more than one reply
-    found = check(messages, tools=marked_tools(params), **parts)
+    found = check(messages, tools=list_marked_tools(params), **parts)
     problems = tuple(problem for problem in found if problem.level == "error")
     if problems:
         raise _invalid(messages, problems, asked)
@@ -320,16 +320,16 @@ def refuse_unclosed(texts: Iterable[str], before: Iterable[str], *, asked: str) 
 
     """
     messages = [decode(text) for text in texts]
-    problems = _still_open(messages)
-    if problems and not _still_open([decode(text) for text in before]):
+    problems = _list_open(messages)
+    if problems and not _list_open([decode(text) for text in before]):
         raise _invalid(messages, problems, asked)
 
 
-def _still_open(messages: list[JSON]) -> tuple[Problem, ...]:
+def _list_open(messages: list[JSON]) -> tuple[Problem, ...]:
     return tuple(each for each in check([*messages, _ANYBODY]) if each.rule in _AT_THE_CLOSE)
 
 
-def marked_tools(params: Mapping[str, JSON]) -> list[JSON] | None:
+def list_marked_tools(params: Mapping[str, JSON]) -> list[JSON] | None:
     """Return the tools and all other parameters with cache marks, because marks are counted together (rule 34).
 
     The top-level mark applies to the end of the request. Here it is first, with a ttl of an hour, so that only the

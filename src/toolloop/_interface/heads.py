@@ -162,7 +162,7 @@ def _make_row(  # noqa: PLR0913, PLR0917 - what a row depends on
     preview, is_cut = preview_of(call.preview)
     digest, expires_at = call.digest, call.expires_at
     named: dict[str, JSON] = {
-        **_approvals_of(record),
+        **_list_approvals(record),
         "since": since.get(digest, now),
         "size": len(call.effective_input_text) if is_shortened else None,
         "asked": around.asked,
@@ -229,15 +229,15 @@ def _find_said(loop: Loop) -> str | None:
     return None if loop.response is None else excerpt_of(text_of(decode(loop.response)["content"]))
 
 
-def _approvals_of(call: Call) -> dict[str, JSON]:
+def _list_approvals(call: Call) -> dict[str, JSON]:
     """Return the demands, approvals and edits of a call for `PendingCall.named`."""
     return {
         "demands": [
-            {**_demand_to_json(demand), "missing": count}
+            {**_encode_demand(demand), "missing": count}
             for demand, count in zip(call.demands, count_missing(call.demands, call.approvals), strict=True)
         ],
         "approvals": [
-            {**_approval_to_json(yes), "counts": is_counted}
+            {**_encode_approval(yes), "counts": is_counted}
             for yes, is_counted in zip(call.approvals, find_counted(demands_of(call), call.approvals), strict=True)
         ],
         "remind_after": sorted({seconds for demand in call.demands for seconds in demand.remind_after}),
@@ -245,10 +245,10 @@ def _approvals_of(call: Call) -> dict[str, JSON]:
     }
 
 
-def _demand_to_json(demand: Demand) -> dict[str, JSON]:
+def _encode_demand(demand: Demand) -> dict[str, JSON]:
     texts = {"reason": demand.reason, "rule": demand.rule}
     return {"need": demand.need, "of": [*demand.of], "not_by": [*demand.not_by], "fresh": demand.fresh, **texts}
 
 
-def _approval_to_json(yes: DecisionRecord) -> dict[str, JSON]:
+def _encode_approval(yes: DecisionRecord) -> dict[str, JSON]:
     return {"kind": yes.kind, "by": yes.by, "groups": [*yes.groups], "at": yes.at, "via": yes.via}

@@ -11,7 +11,7 @@ from attrs import frozen
 from toolloop._interface.config import LoopConfig
 from toolloop._interface.decisions import refuse_invalid, to_texts
 from toolloop._requests.automatic_marks import CacheLifetime
-from toolloop._requests.cache_marks import marks_of_params
+from toolloop._requests.cache_marks import count_marks_of_params
 from toolloop._requests.output import with_format
 from toolloop._requests.params import Secrets, check_params, split
 from toolloop.errors import BadTool
@@ -213,7 +213,7 @@ def refuse_short_marks(
         ValueError: there is one. The API refuses a mark of an hour after it (source: rule 34 of the Messages API).
 
     """
-    if cache == "1h" and marks_of_params(merge_params(stored, registry)).has_short:
+    if cache == "1h" and count_marks_of_params(merge_params(stored, registry)).has_short:
         raise ValueError(
             f"{asked}: config.cache is '1h', but tools or the system prompt have a cache mark of five minutes, and the "
             "API refuses a mark of an hour after it. Set 'ttl': '1h' in that mark, remove it, or use cache='5m'"

@@ -14,7 +14,7 @@ from toolloop._requests.left_out_thinking import has_lost_its_pause
 from toolloop.errors import IllegalCommand, InvalidHistory
 from toolloop.machine.record.loop import Finished, Judging, Loop, Requesting, TooDeep
 from toolloop.machine.record.replies import drop_open_calls, ends_in_reply, ends_in_server_call
-from toolloop.machine.rules.joining import join_rest, result_block, stays_unjoined, user_message
+from toolloop.machine.rules.joining import join_rest, make_result_block, make_user_message, stays_unjoined
 from toolloop.machine.rules.saying import list_kept_texts
 from toolloop.machine.values.calls import Result
 from toolloop.machine.values.chain import Chain
@@ -240,8 +240,8 @@ def _has_calls(texts: Sequence[str]) -> bool:
 
 def _answer_open_calls(loop: Loop) -> list[str]:
     """Return the messages beside the history, including the open reply and a result for each of its calls."""
-    blocks = [result_block(call, Result('"-"')) for call in loop.calls]
-    return [*loop.open_messages, *([user_message(blocks)] if blocks else [])]
+    blocks = [make_result_block(call, Result('"-"')) for call in loop.calls]
+    return [*loop.open_messages, *([make_user_message(blocks)] if blocks else [])]
 
 
 def _takes_only_results(loop: Loop) -> bool:

@@ -11,7 +11,7 @@ from attrs import Factory, evolve, field, frozen
 from toolloop._interface.heads import PendingRows, head_of
 from toolloop._journal.records import PendingRecord
 from toolloop._journal.store_access import KNOWN, Known, Place, Weight, keep_checkpoint, safely
-from toolloop._journal.tally import Tally, is_counted, tally_of_journal
+from toolloop._journal.tally import Tally, count_journal, is_counted
 from toolloop.machine.queries import status_of, waiting
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.loop import Failed, Finished, Waiting, round_of
@@ -167,7 +167,7 @@ class BatchWriter:
             states = [before, *[after for _, after in steps]]
             if not any(is_counted(states[place], event, after) for place, (event, after) in enumerate(steps)):
                 return None
-            tally = self._stored_tally(rev) if known is None else known.copy()
+            tally = self._read_tally(rev) if known is None else known.copy()
         else:  # a new loop
             tally, (_, before), *rest = Tally(), *steps
             tally.begin(before)
@@ -177,10 +177,10 @@ class BatchWriter:
         self._counted = tally
         return tally.write()
 
-    def _stored_tally(self, rev: int) -> Tally:
+    def _read_tally(self, rev: int) -> Tally:
         """Return the tally in the row of the loop; without one, that of its journal up to a revision."""
         text = safely(self._loop_id, partial(self._store.head, self._loop_id)).head.tally
-        return tally_of_journal(self._store, self._loop_id, rev) if text is None else Tally.read(text)
+        return count_journal(self._store, self._loop_id, rev) if text is None else Tally.read(text)
 
     def _read_secret(self) -> str:
         """Return the secret of the store, which it is asked for once."""

@@ -128,7 +128,7 @@ class EventBus:
                 return self._teller is teller
             return False
 
-    def since(self, position: int) -> tuple[tuple[WatchEvent, ...], int]:
+    def list_since(self, position: int) -> tuple[tuple[WatchEvent, ...], int]:
         """Return the events after a position, and the current position. Earlier events are dropped."""
         self._since, self._first = self._since[max(0, position - self._first) :], max(position, self._first)
         return tuple(self._since), self._first + len(self._since)
@@ -249,21 +249,21 @@ class _Observers:
                 yield observer
             elif not any(each is observer for each in asked):  # call it once, even if nested loops name it too
                 asked.append(observer)
-                if (watcher := self._watcher(observer, path)) is not None:
+                if (watcher := self._find_watcher(observer, path)) is not None:
                     yield watcher
 
-    def _watcher(self, observer: Any, path: Path) -> CalledObserver | None:
+    def _find_watcher(self, observer: Any, path: Path) -> CalledObserver | None:
         """Return an observer's watcher for this tree of loops. `for_loop` is called once."""
         known = self._watchers.get(id(observer))
         if known is None:
             watcher = None
             with self._guarded():
-                depths = (depth for depth in range(len(path)) if self._observes(observer, path[:depth]))
+                depths = (depth for depth in range(len(path)) if self._is_observed_by(observer, path[:depth]))
                 watcher = observer.for_loop(WatchedLoop(self._loop_id, next(depths, len(path)), self._source))
             known = self._watchers.setdefault(id(observer), (observer, watcher))
         return known[1]
 
-    def _observes(self, observer: CalledObserver, path: Path) -> bool:
+    def _is_observed_by(self, observer: CalledObserver, path: Path) -> bool:
         return any(each is observer for each in self.find(path))
 
     @contextmanager

@@ -137,7 +137,7 @@ class Journal(Protocol):
 
         """
 
-    def lease_ends_at(self) -> float | None:
+    def find_lease_end(self) -> float | None:
         """Return the end of the lease, in seconds since the epoch; None without a lease."""
 
 
@@ -222,7 +222,7 @@ class LocalJournal(Journal):
         self.bus.tell()
 
     @override
-    def lease_ends_at(self) -> float | None:
+    def find_lease_end(self) -> float | None:
         return None
 
 

@@ -196,7 +196,7 @@ def make_superseded_error(loop_id: str) -> Conflict:
     )
 
 
-def taken_over(loop_id: str) -> Conflict:
+def make_loss(loop_id: str) -> Conflict:
     """Return the error for a driver that has lost the loop to another driver."""
     return Conflict(
         f"another driver has taken over the loop {loop_id!r}, so this one cannot continue. The ends of its calls are "

@@ -101,10 +101,10 @@ def record_kind(event: ev.Event) -> Kind:
 def is_new_turn(before: State, after: State) -> bool:
     """Return whether a wait of the caller, or a result, may have ended between two states."""
     old, new = before.root.phase, after.root.phase
-    return type(old) is not type(new) or _without_round(old) != _without_round(new)
+    return type(old) is not type(new) or _list_fields(old) != _list_fields(new)
 
 
-def _without_round(phase: Phase) -> dict[str, Any]:
+def _list_fields(phase: Phase) -> dict[str, Any]:
     return asdict(phase, recurse=False, filter=lambda part, _: part.name != "round")
 
 
@@ -139,7 +139,7 @@ def said_id(key: str | None) -> str:
     return f"key-{base64.urlsafe_b64encode(hashlib.sha256(key.encode()).digest()[:18]).decode()}"
 
 
-def id_of(event: ev.Event, before: State, after: State) -> str:
+def make_event_id(event: ev.Event, before: State, after: State) -> str:
     """Return an id for an event.
 
     The end of a run always has the same id, so it is stored once, whichever process stores it. A later end of the same

@@ -113,7 +113,7 @@ def _make_entry(entry_id: str, event: ev.Event) -> Entry:
     return encode_event(entry_id, event)
 
 
-def set_back(loop_id: str) -> Conflict:
+def make_set_back_error(loop_id: str) -> Conflict:
     """Return the error for a journal that remembers events which its store has lost."""
     return Conflict(
         f"the store of the loop {loop_id!r} was restored from a backup, and does not have the events that this handle "

@@ -24,9 +24,9 @@ from toolloop._journal.event_bus import EventBus, ObserversOf, no_observers
 from toolloop._journal.journal import INHERITED, Journal, read_clock
 from toolloop._journal.lease_term import LeaseTerm
 from toolloop._journal.past_calls import PastCalls
-from toolloop._journal.rebasing import Reading, Rebase, drop_repeats, find_dropped_start, outlives_lease, taken_over
-from toolloop._journal.records import Kind, MakeEvent, PendingRecord, id_of, is_new_turn, record_kind
-from toolloop._journal.restoring import OwnStarts, set_back
+from toolloop._journal.rebasing import Reading, Rebase, drop_repeats, find_dropped_start, make_loss, outlives_lease
+from toolloop._journal.records import Kind, MakeEvent, PendingRecord, is_new_turn, make_event_id, record_kind
+from toolloop._journal.restoring import OwnStarts, make_set_back_error
 from toolloop._journal.store_access import Place, load_after, past_calls, safely
 from toolloop.errors import AlreadyDecided, CallerError, Conflict, StaleRevision, StoreError
 from toolloop.machine.queries import implied
@@ -139,7 +139,7 @@ class SharedJournal(Journal):
         if self._defers:
             with self.lock:
                 if self.is_set_back:
-                    raise set_back(self.loop_id)
+                    raise make_set_back_error(self.loop_id)
                 self._issue(command, firm=firm)
             return
         with self.io:
@@ -174,7 +174,7 @@ class SharedJournal(Journal):
         before, event = self.state, item.event
         after = item.follow(before)
         dropped = find_dropped_start(event, self._unsure.values()) if self._unsure else ""
-        item.id = item.id or dropped or id_of(event, before, after)
+        item.id = item.id or dropped or make_event_id(event, before, after)
         item.sent = item.id in self._unsure
         item.encode()
         buffer = self._buffer
@@ -206,7 +206,7 @@ class SharedJournal(Journal):
         return self.lease is not None and self.term.may_be_over
 
     @override
-    def lease_ends_at(self) -> float | None:
+    def find_lease_end(self) -> float | None:
         return None if self.lease is None else self.term.until
 
     @override
@@ -370,17 +370,17 @@ class SharedJournal(Journal):
         with self.lock:
             if not self.is_set_back:
                 self.is_set_back = True
-                self._forget_lease(conflict := set_back(self.loop_id))
+                self._forget_lease(conflict := make_set_back_error(self.loop_id))
                 for item in self._buffer:
                     item.rejection = conflict
                 self._drop_rejected()
-        raise self.lost or set_back(self.loop_id)
+        raise self.lost or make_set_back_error(self.loop_id)
 
     def _rebase(self, rev: int, read: Reading) -> None:
         """Rebase the pending records on what was read. `rev`: the revision after it."""
         rebase = Rebase(self.loop_id, read.state, read.remote)
         if rebase.drives and self.lease is not None:
-            self._forget_lease(taken_over(self.loop_id))
+            self._forget_lease(make_loss(self.loop_id))
         self.is_handed_over &= not rebase.drives  # else it is another driver's turn
         rebase.look_at(item for item in self._buffer if item not in read.known)
         unsure = self._unsure if rev == self.rev else {}  # records with an older revision can no longer be stored

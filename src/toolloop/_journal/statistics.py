@@ -134,10 +134,10 @@ def add_up(tallies: Iterable[tuple[str, str | None]], since: date | None = None)
                 days[day] = days.get(day, _NOTHING) + cost
                 loops[loop_id] = loops.get(loop_id, _NOTHING) + cost
     by_date = {date.fromordinal(_EPOCH + day): days[day] for day in sorted(days)}
-    return Statistics(*_of_calls(settled), _of_people(settled, people), by_date, loops, uncounted)
+    return Statistics(*_count_calls(settled), _count_people(settled, people), by_date, loops, uncounted)
 
 
-def _of_calls(settled: Mapping[tuple[Any, ...], int]) -> tuple[dict[str, Counter[str]], dict[str, Waits]]:
+def _count_calls(settled: Mapping[tuple[Any, ...], int]) -> tuple[dict[str, Counter[str]], dict[str, Waits]]:
     """Return how the calls of each tool were settled, and how long they waited."""
     calls, waits = dict[str, Counter[str]](), dict[str, list[int]]()
     for (tool, outcome, _, bucket), count in sorted(settled.items(), key=repr):
@@ -147,7 +147,7 @@ def _of_calls(settled: Mapping[tuple[Any, ...], int]) -> tuple[dict[str, Counter
     return calls, {tool: Waits(tuple(each)) for tool, each in waits.items()}
 
 
-def _of_people(
+def _count_people(
     settled: Mapping[tuple[Any, ...], int], approvals: Counter[tuple[str | None, str]]
 ) -> dict[str, Counter[str]]:
     """Return what each person decided: what settled calls, and what came before."""

@@ -102,11 +102,11 @@ class Tally:
     def count(self, before: State, event: ev.Event, after: State) -> None:
         """Count what an event changed."""
         day = _day(after.root.now)
-        for cost in _new_costs(before, after):
+        for cost in _find_costs(before, after):
             self.costs[day] = self.costs.get(day, Cost()) + cost
         for path, was, call in _changes(before, event, after):
             self._count_call("/".join(path), was, call, after.root.now)
-        for given in _partial_approvals(before, event, after):
+        for given in _find_approvals(before, event, after):
             key = _day(given.at), given.by, _verb_of(given)
             self.approvals[key] = self.approvals.get(key, 0) + 1
 
@@ -164,10 +164,10 @@ def tallied(store: Store, metadata: Mapping[str, str]) -> Iterator[tuple[str, st
         yield from safely(None, partial(listed, metadata=metadata))
         return
     for row in store.list(metadata=metadata, limit=NO_LIMIT):
-        yield row.loop_id, tally_of_journal(store, row.loop_id).write()
+        yield row.loop_id, count_journal(store, row.loop_id).write()
 
 
-def tally_of_journal(store: Store, loop_id: str, rev: int | None = None) -> Tally:
+def count_journal(store: Store, loop_id: str, rev: int | None = None) -> Tally:
     """Return the tally of a loop, counted from its journal up to a revision; None means all of it."""
     from toolloop.stores.codec import decode_event  # noqa: PLC0415 - cattrs is loaded when it is first needed
 
@@ -177,11 +177,11 @@ def tally_of_journal(store: Store, loop_id: str, rev: int | None = None) -> Tall
 
 def is_counted(before: State, event: ev.Event, after: State) -> bool:
     """Return whether an event changes the tally."""
-    found = (_new_costs(before, after), _changes(before, event, after), _partial_approvals(before, event, after))
+    found = (_find_costs(before, after), _changes(before, event, after), _find_approvals(before, event, after))
     return any(True for each in found for _ in each)
 
 
-def _new_costs(before: State, after: State) -> list[Cost]:
+def _find_costs(before: State, after: State) -> list[Cost]:
     if after.root.usage_log is before.root.usage_log:
         return []
     entries = after.root.usage_log[len(before.root.usage_log) :]
@@ -202,7 +202,7 @@ def _changes(before: State, event: ev.Event, after: State) -> Iterator[tuple[Pat
             yield path, was, call
 
 
-def _partial_approvals(before: State, event: ev.Event, after: State) -> Iterator[DecisionRecord]:
+def _find_approvals(before: State, event: ev.Event, after: State) -> Iterator[DecisionRecord]:
     """Yield the new approvals of calls that need more of them."""
     for _, was, call in call_changes(before, event, after):
         if was is not None and call is not None and call.approvals is not was.approvals:

@@ -14,7 +14,7 @@ from attrs import frozen
 
 from toolloop._messages.blocks import MOST_CACHE_MARKS
 from toolloop._messages.reading import is_blank, kind_of, role_of
-from toolloop._requests.cache_marks import CacheMarks, marks_of
+from toolloop._requests.cache_marks import CacheMarks, count_marks
 from toolloop.machine.values.jsontext import JSON, decode, encode
 
 CacheLifetime = Literal["5m", "1h"]
@@ -54,7 +54,7 @@ class GivenMarks:
         """
         if isinstance(mark, dict) and mark.get("ttl") == "1h":
             return not (self.params.has_short or self.messages.has_short)
-        return not marks_of(rest).has_long
+        return not count_marks(rest).has_long
 
 
 @frozen

@@ -67,14 +67,14 @@ def _is_mixed(text: bytes) -> bool:
     return are_long != sorted(are_long, reverse=True)
 
 
-def marks_of(messages: Iterable[bytes]) -> CacheMarks:
+def count_marks(messages: Iterable[bytes]) -> CacheMarks:
     """Return the marks of several messages."""
     return reduce(CacheMarks.then, map(cache_marks, messages), CacheMarks())
 
 
-def marks_of_params(params: Mapping[str, JSON]) -> CacheMarks:
+def count_marks_of_params(params: Mapping[str, JSON]) -> CacheMarks:
     """Return the marks of parameters. The top-level mark applies to the end of the request, so it only counts."""
     system = params.get("system")
     marked = [*(params.get("tools") or ()), *(system if isinstance(system, list) else ())]
     count = 0 if params.get("cache_control") is None else 1
-    return CacheMarks(count).then(marks_of(encode(each).encode() for each in marked))
+    return CacheMarks(count).then(count_marks(encode(each).encode() for each in marked))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from toolloop._requests.cache_marks import CacheMarks, marks_of
+from toolloop._requests.cache_marks import CacheMarks, count_marks
 from toolloop.machine.values.chain import Chain
 
 
@@ -32,9 +32,9 @@ class EncodedMessages:
             new, ready, marks, size = list(history), Chain[bytes](), CacheMarks(), 0
         joined, unjoined_bytes = _encode(new), _encode(unjoined)
         ready = ready.extend(joined)
-        marks, size = marks.then(marks_of(joined)), size + _length(joined)
+        marks, size = marks.then(count_marks(joined)), size + _length(joined)
         self._known = history, ready, marks, size
-        self.marks, self.size = marks.then(marks_of(unjoined_bytes)), size + _length(unjoined_bytes)
+        self.marks, self.size = marks.then(count_marks(unjoined_bytes)), size + _length(unjoined_bytes)
         return [*ready, *unjoined_bytes] if unjoined_bytes else ready
 
 

@@ -91,18 +91,18 @@ class ThinkingFilter:
         """Return both lists without the thinking of the first `stale` messages, counted over both."""
         mark, known, kept = self._last
         new = history.since(known) if mark == stale <= len(known) else None
-        kept = Chain(without_thinking(history, stale)) if new is None else kept.extend(new)
+        kept = Chain(drop_thinking(history, stale)) if new is None else kept.extend(new)
         self._last = stale, history, kept
-        return kept, without_thinking(unjoined, max(0, stale - len(history)))
+        return kept, drop_thinking(unjoined, max(0, stale - len(history)))
 
 
-def without_thinking(texts: Sequence[str], stale: int) -> list[str]:
+def drop_thinking(texts: Sequence[str], stale: int) -> list[str]:
     """Return messages, the first `stale` of them without thinking. Messages that become empty are removed."""
-    kept = (_without_thinking(text) for text in texts[:stale])
+    kept = (_drop_thinking(text) for text in texts[:stale])
     return [*(text for text in kept if text is not None), *texts[stale:]]
 
 
-def _without_thinking(text: str) -> str | None:
+def _drop_thinking(text: str) -> str | None:
     message = decode(text)
     thinking = _thinking(message)
     if not thinking:

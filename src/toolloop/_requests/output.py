@@ -128,7 +128,7 @@ def find_format(params: Mapping[str, JSON]) -> str | None:
     return None if found is None else encode(found)
 
 
-def without_format(params: Mapping[str, JSON]) -> dict[str, JSON]:
+def drop_format(params: Mapping[str, JSON]) -> dict[str, JSON]:
     """Return request parameters without a format."""
     rest = {name: value for name, value in (params.get("output_config") or {}).items() if name != "format"}
     kept = {name: value for name, value in params.items() if name != "output_config"}

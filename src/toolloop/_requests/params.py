@@ -108,7 +108,7 @@ def split(params: Mapping[str, Any]) -> tuple[dict[str, JSON], Secrets]:
     return stored, secrets
 
 
-def external_names(stored: Mapping[str, JSON], known: Iterable[str]) -> frozenset[str]:
+def list_external_names(stored: Mapping[str, JSON], known: Iterable[str]) -> frozenset[str]:
     """Return the names of tools that only the parameters define. The caller supplies their results.
 
     The members of a toolset are named together: `computer.*`.

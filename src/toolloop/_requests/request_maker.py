@@ -10,9 +10,9 @@ from attrs import frozen
 from toolloop._messages.reading import is_summary
 from toolloop._messages.rules import RULES, Problem
 from toolloop._requests.automatic_marks import CacheLifetime, GivenMarks, Marked, add_marks
-from toolloop._requests.cache_marks import CacheMarks, marks_of, marks_of_params
+from toolloop._requests.cache_marks import CacheMarks, count_marks, count_marks_of_params
 from toolloop._requests.encoded_messages import EncodedMessages
-from toolloop._requests.left_out_thinking import ThinkingFilter, leaves_out, without_thinking
+from toolloop._requests.left_out_thinking import ThinkingFilter, drop_thinking, leaves_out
 from toolloop._requests.params import Secrets, add_token
 from toolloop._requests.prefixes import Prefixes
 from toolloop.errors import InvalidHistory
@@ -37,7 +37,7 @@ def _is_compacted(texts: Sequence[str]) -> bool:
     return isinstance(content, list) and bool(content) and is_summary(content[-1])
 
 
-def without_answers(params: Mapping[str, JSON]) -> dict[str, JSON]:
+def drop_answers(params: Mapping[str, JSON]) -> dict[str, JSON]:
     """Return the parameters for a summary request, without those that only shape an answer.
 
     Source: the tool runner of anthropic 2.12, which omits the same parameters.
@@ -227,12 +227,12 @@ class RequestMaker:
         secrets = self.secrets if secrets is None else secrets
         body = {name: value for name, value in params.items() if name not in OPTION_NAMES and name != "compaction"}
         options = {name: value for name, value in params.items() if name in OPTION_NAMES}
-        texts = without_thinking(messages, stale_thinking if leaves_out(params) else 0)
+        texts = drop_thinking(messages, stale_thinking if leaves_out(params) else 0)
         whole, options = self._whole(body, secrets), options | secrets.options
         if not is_cached or self._cache is None:
             return Request(encode(whole), texts, options)
         encoded = [text.encode() for text in texts]
-        given = GivenMarks(whole.get("cache_control"), marks_of_params(whole), marks_of(encoded))
+        given = GivenMarks(whole.get("cache_control"), count_marks_of_params(whole), count_marks(encoded))
         marked = add_marks(Marked(encode(whole), texts, encoded), given, self._cache)
         return Request(marked.body, marked.texts, options, marked.encoded)
 
@@ -252,7 +252,7 @@ class RequestMaker:
         options = {name: params.pop(name) for name in tuple(params) if name in OPTION_NAMES} | self.secrets.options
         params, compacting = self._whole(params, self.secrets), None
         if params.get("compaction") is not None:
-            compacting = encode(without_answers(params))
+            compacting = encode(drop_answers(params))
             del params["compaction"]
         body = encode(params)
         beside = {name: value for name, value in params.items() if name not in _FROZEN}
@@ -267,7 +267,7 @@ class RequestMaker:
             leaves_out=leaves_out(params),
             has_diagnostics=isinstance(params.get("diagnostics"), dict),
             top_mark=params.get("cache_control"),
-            marks=marks_of_params(params),
+            marks=count_marks_of_params(params),
             size=len(body.encode()) + 1,
         )
         return self._prepared

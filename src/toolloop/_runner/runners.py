@@ -15,7 +15,7 @@ from toolloop._engine.questions import ask_each, await_each
 from toolloop._handles.assembly import assemble
 from toolloop._handles.asynchronous import AsyncToolLoopHandle
 from toolloop._handles.handle import CallKey
-from toolloop._handles.opening import Here, new_loop
+from toolloop._handles.opening import Here, make_loop
 from toolloop._handles.sync import ToolLoopHandle
 from toolloop._interface.config import DEFAULT_CONFIG, LoopConfig
 from toolloop._interface.loop_params import find_missing_parameter
@@ -80,7 +80,7 @@ class RunnerBase(Generic[ProviderOrClient]):
         texts = CallerHistory().to_texts(params["messages"])
         closed = texts[:-1] if find_open_calls(texts) else texts
         given = {**params, "messages": [decode(text) for text in closed]}
-        parts = new_loop(here, given, asked=asked)
+        parts = make_loop(here, given, asked=asked)
         held = HeldEffects(parts.state.root)
         driver_class: Any = AsyncDriver if is_async else SyncDriver
         assembly = assemble(parts, driver_class, DriveOptions(holds=held.holds))

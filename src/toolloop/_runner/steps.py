@@ -344,7 +344,7 @@ class RunnerSteps:
         """Return the reply, and mark it as shown."""
         self._held.seen = self.loop.iterations
         bus = self.assembly.journal.bus
-        bus.since(bus.position)  # a runner shows no events
+        bus.list_since(bus.position)  # a runner shows no events
         self.history.show(self.loop, self._held.asked)
         reply: dict[str, JSON] = decode(self.loop.response or "{}")
         return reply

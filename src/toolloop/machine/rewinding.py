@@ -33,12 +33,12 @@ def rewind(steps: Steps, at: int | str) -> State:
         IllegalCommand: the journal has no such point.
 
     """
-    state = _after_iteration(steps, at) if isinstance(at, int) else _before_message(steps, at)
+    state = _find_iteration(steps, at) if isinstance(at, int) else _find_message(steps, at)
     loops = state.loops.items()
     return State({path: one._replace(usage_log=Chain(), total_usage=Usage(), started=Chain()) for path, one in loops})
 
 
-def _after_iteration(steps: Steps, at: int) -> State:
+def _find_iteration(steps: Steps, at: int) -> State:
     ended: State | None = None  # a limit ended the loop, and its round is open
     for event, state in steps:
         loop = state.root
@@ -50,17 +50,17 @@ def _after_iteration(steps: Steps, at: int) -> State:
         if loop.iterations == at and round_of(loop) is None and not isinstance(loop.phase, Requesting):
             return state
     if ended is None:
-        raise _refused(f"its iteration {at} has not ended, or is older than the journal")
+        raise _reject(f"its iteration {at} has not ended, or is older than the journal")
     return ended
 
 
-def _before_message(steps: Steps, name: str) -> State:
+def _find_message(steps: Steps, name: str) -> State:
     before: State | None = None
     for event, state in steps:
         if (place := _find_new(before, state, name)) is not None:
             return _without(before, event, state, place)
         before = state
-    raise _refused(f"no message in its conversation has the id {name!r}; see view(messages=True)")
+    raise _reject(f"no message in its conversation has the id {name!r}; see view(messages=True)")
 
 
 def _find_new(before: State | None, after: State, name: str) -> int | None:
@@ -78,11 +78,11 @@ def _without(before: State | None, event: ev.Event, after: State, place: int) ->
     """Return the state just before a message. What was said after it, and joined with it, is left out, too."""
     later = [text for text in after.root.messages[place:] if _is_of_user(text)]
     if not (place < len(after.root.messages) and _is_of_user(after.root.messages[place])):
-        raise _refused("the message is not one of a user. Give the id of a user message, or an iteration")
+        raise _reject("the message is not one of a user. Give the id of a user message, or an iteration")
     if isinstance(event, ev.Opened):
         return begin(evolve(event, messages=event.messages[:place]))
     if before is None:
-        raise _refused("the message came with a fork or a snapshot. Fork the loop that `forked_from` names")
+        raise _reject("the message came with a fork or a snapshot. Fork the loop that `forked_from` names")
     if isinstance(event, ev.HistoryEdited | ev.HistoryTaken):
         shown = name_shown(before.root)
         if (name := after.root.ids[place]) not in shown.ids:
@@ -112,7 +112,7 @@ def _cut(loop: Loop, after: Loop, event: ev.Event, count: int) -> tuple[Loop, tu
     joined = queued if after.kept else [*queued, *kept, *words]
     places = [place for place, text in enumerate(joined) if _is_of_user(text)]
     if count > len(places):
-        raise _refused("the loop itself made the message. Give the id of a user message, or an iteration")
+        raise _reject("the loop itself made the message. Give the id of a user message, or an iteration")
     left = places[-count]
     is_later = left >= len(queued)
     still = tuple(_cut_kept(loop.kept, left - len(queued)))
@@ -133,5 +133,5 @@ def _is_of_user(text: str) -> bool:
     return is_prompt(text) and decode(text)["role"] == "user"
 
 
-def _refused(why: str) -> IllegalCommand:
+def _reject(why: str) -> IllegalCommand:
     return IllegalCommand(f"fork(): the loop has no such point: {why}", state="a journal", asked="fork()", allowed=())

@@ -24,11 +24,11 @@ def call_changes(before: State, event: ev.Event, after: State) -> Iterator[Chang
         old, new = round_at(before, path), round_at(after, path)
         if old is new:
             continue
-        for was, call in _pairs(old, new, event):
+        for was, call in _pair_calls(old, new, event):
             yield (*path, (was or call or _NO_CALL).id), was, call
 
 
-def _pairs(old: Round | None, new: Round | None, event: ev.Event) -> Iterable[tuple[Call | None, Call | None]]:
+def _pair_calls(old: Round | None, new: Round | None, event: ev.Event) -> Iterable[tuple[Call | None, Call | None]]:
     """Return the calls of a round that differ, before and after."""
     if old is None or new is None or old.iteration != new.iteration:
         gone = [] if old is None else [(call, None) for status in _OPEN for call in old.having(status)]

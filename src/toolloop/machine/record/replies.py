@@ -99,7 +99,7 @@ def read_reply(body: JSON, *, text: str | None = None, request_id: str | None = 
     given = _check_blocks(body.get("content") if isinstance(body, Mapping) else None)
     blocks = [accept_id(block) for block in given]
     _refuse_equal_ids(blocks)
-    if replaced := {_id_of(new): _id_of(old) for new, old in zip(blocks, given, strict=True) if new is not old}:
+    if replaced := {_find_id(new): _find_id(old) for new, old in zip(blocks, given, strict=True) if new is not old}:
         body, text = {**body, "content": blocks, "given_ids": replaced}, None
     stop_reason = body.get("stop_reason")
     if not (stop_reason is None or isinstance(stop_reason, str)):
@@ -153,7 +153,7 @@ def accept_id(block: Mapping[str, JSON]) -> Mapping[str, JSON]:
     Other servers that implement the protocol send ids such as `functions.pay:0` (source: rule 20). The new id depends
     only on the given one, so a result in a later reply names the same call.
     """
-    kind, given = block["type"], _id_of(block)
+    kind, given = block["type"], _find_id(block)
     pattern, prefix = (_ID, "") if kind in _CLIENT_IDS else (_SERVER_ID, "srvtoolu_")
     if not _is_filled(given) or pattern.fullmatch(given):
         return block
@@ -162,7 +162,7 @@ def accept_id(block: Mapping[str, JSON]) -> Mapping[str, JSON]:
     return {**block, _name_member(block): f"{prefix}{readable}_{digest}"}
 
 
-def _id_of(block: Mapping[str, JSON]) -> JSON:
+def _find_id(block: Mapping[str, JSON]) -> JSON:
     return block.get(_name_member(block))
 
 
@@ -320,7 +320,7 @@ def _find_own_id(block: JSON) -> str | None:
     return identity
 
 
-def action_of(reply: ParsedReply) -> ReplyAction:
+def find_action(reply: ParsedReply) -> ReplyAction:
     """Return the action for a reply. An unknown stop reason ends the loop, and no call runs.
 
     Raises:

@@ -104,7 +104,7 @@ def _decide_call(name: str, call: Call, decision: DecisionRecord, setup: Setup) 
     """Return a waiting call after a decision."""
     why = call.why or Why.APPROVAL
     if is_expired(call, decision.at):  # by the clock of the person, which says nothing about other calls
-        raise already_decided(name, expire_call(call, setup.texts))
+        raise make_decided_error(name, expire_call(call, setup.texts))
     if decision.kind not in TAKES[why]:
         raise IllegalCommand(
             f"cannot {decision.kind} the call {name!r}: {_BECAUSE[why]}. Allowed: {', '.join(TAKES[why])}",
@@ -137,7 +137,7 @@ def _approve(name: str, call: Call, new: DecisionRecord) -> Call:
             **_read_standing(name, call),
         )
     if new.remember is not None and not is_enough_alone(demands, new):
-        raise _refused(name, call, new, "a grant cannot be given with a call that one person alone may not approve")
+        raise _reject(name, call, new, "a grant cannot be given with a call that one person alone may not approve")
     if any(after):
         return call._replace(approvals=(*given, new))
     is_judged = call.judged and (new.kind != "rerun" or new.via is None)  # those of old journals were not judged again
@@ -155,12 +155,12 @@ def _refuse_uncountable(name: str, call: Call, new: DecisionRecord) -> None:
     if any(is_counted(demand, new) for demand in demands):
         return
     if not name_key(new.by):
-        raise _refused(name, call, new, "this decision has no name: give by=")
+        raise _reject(name, call, new, "this decision has no name: give by=")
     if not is_unjudged(call):
-        raise _refused(name, call, new, f"an approval of {new.by} does not count")
+        raise _reject(name, call, new, f"an approval of {new.by} does not count")
 
 
-def _refused(name: str, call: Call, new: DecisionRecord, why: str) -> IllegalCommand:
+def _reject(name: str, call: Call, new: DecisionRecord, why: str) -> IllegalCommand:
     needed = describe(demands_of(call), call.approvals)
     text = f"cannot {new.kind} the call {name!r}: {why}. {call.name} needs {needed}"
     return IllegalCommand(text, state=str(call.status), asked=new.kind, allowed=TAKES[call.why or Why.APPROVAL])
@@ -177,7 +177,7 @@ def _check_repeat(name: str, call: Call, decision: DecisionRecord) -> None:
     if call.decision is not None and _is_same(call, call.decision, decision):
         return
     if call.status is Status.SETTLED:
-        raise already_decided(name, call)
+        raise make_decided_error(name, call)
     if call.decision is not None:
         raise DecisionConflict(
             f"{_describe_decision(name, call)}; this {decision.kind} differs from that decision, which cannot be "
@@ -193,7 +193,7 @@ def _check_repeat(name: str, call: Call, decision: DecisionRecord) -> None:
     )
 
 
-def already_decided(name: str, call: Call) -> AlreadyDecided:
+def make_decided_error(name: str, call: Call) -> AlreadyDecided:
     """Return the error for a decision on a call that has its result."""
     is_late = call.result is not None and call.result.outcome is Outcome.EXPIRED and call.expires_at is not None
     if is_late and call.expires_at is not None:

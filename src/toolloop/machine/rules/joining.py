@@ -29,12 +29,12 @@ from toolloop.terminations import LIMITS, Termination
 _TAKES_TEXT = frozenset({"text", "image"})
 
 
-def user_message(blocks: Sequence[str]) -> str:
+def make_user_message(blocks: Sequence[str]) -> str:
     """Return the text of a user message with these blocks, given as texts."""
     return f'{{"role":"user","content":[{",".join(blocks)}]}}'
 
 
-def result_block(call: Call, result: Result) -> str:
+def make_result_block(call: Call, result: Result) -> str:
     """Return the text of the `tool_result` block of a settled call."""
     is_error = ',"is_error":true' if result.is_error else ""
     member = "" if call.toolset is None else f',"toolset_name":{encode(call.toolset)}'
@@ -56,10 +56,10 @@ def close_round(loop: Loop, round_: Round) -> Loop:
     results, notes = _make_results(cut, loop.setup.texts)
     asked = (*loop.unjoined, *round_.reply_messages)
     if stays_unjoined(asked, round_.calls):
-        answer = user_message([_drop_marks(text) for text in results])
-        queued = (user_message(notes), *loop.queued) if notes else loop.queued
+        answer = make_user_message([_drop_marks(text) for text in results])
+        queued = (make_user_message(notes), *loop.queued) if notes else loop.queued
         return loop._replace(unjoined=(*asked, answer), queued=queued, **after)
-    return join(loop, (*asked, user_message((*results, *notes))), **after)
+    return join(loop, (*asked, make_user_message((*results, *notes))), **after)
 
 
 def make_answer(loop: Loop, round_: Round) -> str:
@@ -67,7 +67,7 @@ def make_answer(loop: Loop, round_: Round) -> str:
     _, round_ = cut_long_results(loop, round_)
     results, notes = _make_results(round_, loop.setup.texts)
     alone = stays_unjoined((*loop.unjoined, *round_.reply_messages), round_.calls)
-    return user_message([_drop_marks(text) for text in results] if alone else (*results, *notes))
+    return make_user_message([_drop_marks(text) for text in results] if alone else (*results, *notes))
 
 
 def cut_long_results(loop: Loop, round_: Round) -> tuple[Loop, Round]:
@@ -130,7 +130,7 @@ def settle_and_join(loop: Loop, **changes: Any) -> Loop:
         round_ = phase.ended_with or round_
     loop, round_ = cut_long_results(loop, settle_open(round_, loop.setup.texts))
     results, notes = _make_results(round_, loop.setup.texts)
-    answer = (user_message((*results, *notes)),) if round_.calls else ()
+    answer = (make_user_message((*results, *notes)),) if round_.calls else ()
     return join(loop, (*loop.open_messages, *answer), **changes)
 
 
@@ -206,10 +206,10 @@ def _make_results(round_: Round, texts: Texts) -> tuple[list[str], list[str]]:
             inside = [{"type": "text", "text": content}] if isinstance(content, str) else content
             if all(block["type"] in _TAKES_TEXT for block in inside):
                 kept = [block for block in inside if block["type"] != "text" or block["text"].strip()]
-                results.append(result_block(call, evolve(result, content=encode([*kept, note]))))
+                results.append(make_result_block(call, evolve(result, content=encode([*kept, note]))))
                 continue
             notes.append(encode(note))
-        results.append(result_block(call, result))
+        results.append(make_result_block(call, result))
     for call in round_.calls:
         notes += [] if call.result is None or call.result.after is None else map(encode, decode(call.result.after))
     return results, notes

@@ -9,10 +9,10 @@ from toolloop._usage import Cost, IterationUsage, Usage
 from toolloop.errors import ProtocolError
 from toolloop.machine.record.journal_events import Replied, RequestFailed
 from toolloop.machine.record.loop import Failed, Failure, Finished, Judging, Loop, Ready, Requesting, Round, Waiting
-from toolloop.machine.record.replies import action_of, drop_unfinished, make_assistant_message
+from toolloop.machine.record.replies import drop_unfinished, find_action, make_assistant_message
 from toolloop.machine.rules import limits
 from toolloop.machine.rules.history_edits import is_compaction, take_server_compaction
-from toolloop.machine.rules.joining import end, finish, is_system, join, settle_and_join, user_message
+from toolloop.machine.rules.joining import end, finish, is_system, join, make_user_message, settle_and_join
 from toolloop.machine.rules.repetition import drop_warning, find_repetition
 from toolloop.machine.rules.saying import release
 from toolloop.machine.rules.turns import proceed, spend
@@ -43,7 +43,7 @@ def _read(loop: Loop, event: Replied) -> Loop:
     }
     try:
         limits.refuse_too_many_calls(loop, reply)
-        action = action_of(reply)
+        action = find_action(reply)
     except ProtocolError as error:
         return loop._replace(phase=Failed(Failure("protocol", str(error), retryable=error.retryable)), **counted)
     counted |= {"response": reply.text, "pauses": loop.pauses + 1 if action is PAUSE else 0}
@@ -84,7 +84,7 @@ def conclude(loop: Loop, problems: Sequence[str] = ()) -> Loop:
     is_answered = all(map(is_system, loop.queued))
     if problems and is_answered and not loop.misfit and limits.find_request_limit(loop) is None:
         said = fill_text(loop.setup.texts, "misfit", problems="\n".join(f"- {each}" for each in problems))
-        answer = user_message([encode({"type": "text", "text": said})])
+        answer = make_user_message([encode({"type": "text", "text": said})])
         return settle_and_join(loop._replace(queued=(answer, *loop.queued), misfit=True), phase=Ready())
     loop = settle_and_join(loop, phase=Ready())
     if not is_answered:

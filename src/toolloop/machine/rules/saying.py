@@ -21,7 +21,7 @@ def keep(loop: Loop, event: Said) -> Loop:
 
     """
     if event.id in loop.said:
-        raise _refused(loop, "say()", f"something with the id {event.id!r} was said before")
+        raise _reject(loop, "say()", f"something with the id {event.id!r} was said before")
     kept = Kept(event.id, event.messages, event.by, event.said_at)
     return loop._replace(kept=(*loop.kept, kept), said=loop.said.append(event.id))
 
@@ -50,13 +50,13 @@ def withdraw(loop: Loop, event: Withdrawn) -> Loop:
     """
     rest = tuple([each for each in loop.kept if each.id != event.id])
     if event.id not in loop.said:
-        raise _refused(loop, "withdraw()", f"nothing with the id {event.id!r} was said")
+        raise _reject(loop, "withdraw()", f"nothing with the id {event.id!r} was said")
     if len(rest) == len(loop.kept):
-        raise _refused(loop, "withdraw()", f"{event.id!r} is in the conversation already, or was withdrawn before")
+        raise _reject(loop, "withdraw()", f"{event.id!r} is in the conversation already, or was withdrawn before")
     return loop._replace(kept=rest)
 
 
-def _refused(loop: Loop, asked: str, why: str) -> IllegalCommand:
+def _reject(loop: Loop, asked: str, why: str) -> IllegalCommand:
     return IllegalCommand(f"{asked}: {why}", state=type(loop.phase).__name__, asked=asked, allowed=())
 
 

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from toolloop._interface.decisions import marked_tools
+from toolloop._interface.decisions import list_marked_tools
 from toolloop._messages.check import check
 from toolloop._messages.models import takes_thinking
 from toolloop._messages.reading import runs_of
@@ -148,7 +148,7 @@ def _is_paused(body: dict[str, Any], context: RequestContext) -> bool:
 def _history(body: dict[str, Any], context: RequestContext) -> Refusal | None:
     messages, tools = body["messages"], body.get("tools") or []
     marks = Problems()
-    check_cache_marks(runs_of(messages), marks, tools=marked_tools(body))  # of the whole request
+    check_cache_marks(runs_of(messages), marks, tools=list_marked_tools(body))  # of the whole request
     problems = [*check(messages, model=body["model"], tools=tools, thinking=body.get("thinking")), *marks.problems]
     resumes = bool(body.get("compaction") or "fallback_credit_token" in body or _is_paused(body, context))
     return next((_refusal(problem) for problem in problems if _is_refused(problem, resumes=resumes)), None)

@@ -56,7 +56,7 @@ class ResultMaker:
             LOG.exception("the response adapter failed: %s", type(self.adapter).__name__, extra=self.log_fields())
             return self._error(describe_failure(error))
 
-    def timed_out(self, seconds: float, *, left_behind: bool) -> Result:
+    def make_timeout(self, seconds: float, *, left_behind: bool) -> Result:
         """Return the error result for a timeout. `left_behind` means that the tool may still run in its thread."""
         LOG.warning("a tool exceeded its timeout", extra=self.log_fields())
         text = fill_text(self.texts, "left_behind" if left_behind else "timed_out", seconds=f"{seconds:g}")
