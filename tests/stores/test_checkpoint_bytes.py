@@ -67,7 +67,7 @@ def test_each_long_list_is_written_in_pieces() -> None:
     chains = {name for name, hint in get_type_hints(Loop).items() if get_origin(hint) is Chain}
     state = ended_state()
     count = 1000
-    filled = dict.fromkeys(chains, Chain(["{}"] * count)) | {
+    filled: dict[str, Any] = dict.fromkeys(chains, Chain(["{}"] * count)) | {
         "usage_log": Chain([IterationUsage(1)] * count),
         "results": Chain([("a", "b")] * count),
     }

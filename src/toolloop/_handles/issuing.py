@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attrs import define, field
 
 from toolloop._drivers.driver import AnyNotifier
 from toolloop._engine.deciding import Decided, Decisions
-from toolloop._handles.commands import Commands, Said
 from toolloop._interface.decisions import name_of
 from toolloop._interface.message_edits import MessageEdits
 from toolloop._interface.results import Yielded
@@ -23,6 +22,9 @@ from toolloop.machine.record.state import State
 from toolloop.machine.values.calls import Command, Continue, InjectMessages, Stop
 from toolloop.machine.values.jsontext import JSON
 from toolloop.machine.values.names import Person
+
+if TYPE_CHECKING:
+    from toolloop._handles.commands import Commands, Said
 
 ENDED = (Finished, Failed, TooDeep)
 
