@@ -169,12 +169,14 @@ def test_a_message_while_a_call_waits_is_kept(site: Site) -> None:
 
 
 def test_the_same_message_and_the_same_run_twice(site: Site) -> None:
-    """A client whose connection broke sends both again."""
+    """A client whose connection broke sends both again, and one that has all of it runs again. Each gets that end."""
     requests = len(site.api.requests)
-    for _ in range(2):
-        ana = site.client("again")
-        ana.say("hello", "m-1")
-        assert ana.run(runId="run-1").said == [("user", "hello"), ("assistant", "You said: hello")]
+    ana, again = site.client("again"), site.client("again")
+    for each in (ana, again):
+        each.say("hello", "m-1")
+    runs = [each.run(runId="run-1") for each in (ana, again, ana)]
+    assert [run.said for run in runs] == [[("user", "hello"), ("assistant", "You said: hello")]] * 3
+    assert [run.end for run in runs] == [runs[0].end] * 3
     assert len(site.api.requests) == requests + 1
 
 
