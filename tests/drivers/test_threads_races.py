@@ -70,7 +70,7 @@ def end_of(
 
 
 @either_kind
-@each("place", ["_send", "begin", "launch", "send", "complete", "ended"])
+@each("place", ["_send", "begin", "launch", "send", "complete", "take_end"])
 def test_stop_counts_at_every_moment_around_a_request(kind: str, place: str) -> None:
     """However close to a request it is said, a stop ends the loop as a stop."""
     handle = loop(kind, [reply(calls=[("look", {})])])
@@ -138,7 +138,7 @@ def test_an_injection_while_an_edit_is_adopted_is_not_lost(kind: str) -> None:
     assert [content for content in contents if isinstance(content, str)] == ["edited", "and this"]
 
 
-@each("place", ["_drive_turn", "drive", "goes_on", "go_on"])
+@each("place", ["_drive_turn", "drive", "continue_turn", "go_on"])
 def test_run_goes_on_with_every_caller_that_continues(place: str) -> None:
     """What another thread says between two steps of `run` never comes back to its caller as an error."""
     handle = sync_loop([reply(calls=[("look", {})]), reply(calls=[("look", {})]), reply("done")], [look])
