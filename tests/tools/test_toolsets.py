@@ -230,7 +230,7 @@ def plain(block: Mapping[str, Any]) -> Any:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@examples(2)
+@examples(1, deep=20)
 @given(data=st.data())
 def test_each_member_runs_as_under_the_sdk_with_one_approval_each(kind: str, data: st.DataObject) -> None:
     """In the order of the model. A member that is approved runs once, so that its state is that of the SDK's object."""
