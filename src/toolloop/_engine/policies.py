@@ -149,7 +149,7 @@ class Policies:
             if not isinstance(denied, Wait):
                 return denied
             outer = [Ask(denied.reason, fresh=True)]  # it has no reason to tell the model; the inner policy may deny
-        opinion = yield from self._ask_own(shown, view)
+        opinion = yield from self._ask_own(self.tools.get(call.name), shown, view)
         result = result_of(opinion)
         if isinstance(result, DecisionRecord) and result.kind != "approve":
             return result
@@ -204,7 +204,7 @@ class Policies:
         known = _name_nearest(call.name, loop, self.tools)
         return Reject(Outcome.UNKNOWN_TOOL, fill_text(texts, "unknown_tool", name=call.name, known=known))
 
-    def _ask_own(self, shown: ToolCall, view: PolicyView) -> Questions[Opinion]:
+    def _ask_own(self, tool: AnyTool | None, shown: ToolCall, view: PolicyView) -> Questions[Opinion]:
         """Return a decision, an `Ask` or several, or None to let the call run. A policy that fails asks the caller.
 
         An `Ask` of the policy adds to what the tool itself demands: so that a further rule never lets more run.
@@ -215,7 +215,6 @@ class Policies:
             return None
         if isinstance(opinion, (Approve, Deny, Answer)):
             return opinion
-        tool = self.tools.get(shown.name)
         own = None if tool is None else (yield from _ask_tool(tool, shown))
         if opinion is None:
             return own
