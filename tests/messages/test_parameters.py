@@ -19,8 +19,9 @@ from tests.messages.bodies import (
     tool_change,
     user,
 )
-from toolloop._messages.tool_changes import list_defined
+from toolloop._messages.tool_changes import list_defined, may_add_tools, may_change_tools
 from toolloop.history import check
+from toolloop.machine.values.jsontext import encode
 
 REFERS = [HI, assistant(call()), user(result(content=[reference("fly")]))]
 NO_FLY = {"type": "tool_reference", "name": "fly"}
@@ -126,6 +127,12 @@ def test_a_compaction_of_the_server_defines_tools_by_value() -> None:
     assert asked([HI, compaction(gone), NEXT], tools=[TOOL]) == []  # what the server says of tools is not judged
     path = "messages[1].content[0].tool_changes[0]"
     assert asked(history, tools=[TOOL | {"name": "fly"}]) == [(path, "tool-definition")]
+
+
+def test_texts_that_may_change_tools_are_found_without_decoding_them() -> None:
+    added, removed, other = (encode({"type": kind}) for kind in ("tool_addition", "tool_removal", "text"))
+    assert [may_change_tools(texts) for texts in ([], [other], [other, added], [removed])] == [False, False, True, True]
+    assert [may_add_tools(texts) for texts in ([], [removed, other], [other, added])] == [False, False, True]
 
 
 def test_a_toolset_is_defined_once() -> None:

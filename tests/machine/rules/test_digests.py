@@ -108,3 +108,18 @@ def test_a_decision_is_taken_only_on_the_call_as_it_was_shown(
     desk.live(demands)
     for each in life:
         desk.live(each) if isinstance(each, str) else desk.decide(*each)
+
+
+def test_an_approval_of_an_earlier_run_does_not_count_for_a_fresh_demand() -> None:
+    """Ana's approval stands after the machine repeats the run; sent again, it is not one of what is asked now."""
+    state = m.after(m.replied("tool_use", m.call("c", "keyed")), execution="ready")
+    desk = Desk(state)
+    desk.live("one")
+    desk.decide("approve", "ana", 0, INPUTS[0])
+    desk.live("repeat")
+    desk.live("fresh")
+    stands = desk.state
+    desk.decide("approve", "ana", 1, INPUTS[0])
+    assert desk.state == stands
+    desk.decide("approve", "ana", 0, INPUTS[0])
+    assert the_call(desk.state).status is Status.DECIDED
