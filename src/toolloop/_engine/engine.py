@@ -225,9 +225,9 @@ class Engine:
         return self.progress.has(operation) and is_given_up(self.journal.state, operation)
 
     def _is_waited_out(self, operation: Operation) -> bool:
-        """Return whether the driver waits for a run of a loop that is to end."""
+        """Return whether the driver waits for a run of a loop that is to end. A thread that starts may still begin it."""
         # Threads of the root get `stop_grace` seconds. Tasks end before the driver, and a runner has no turn to return.
-        if not (operation.launched and self.progress.is_ending(operation)):
+        if not ((operation.launched or operation.has_thread) and self.progress.is_ending(operation)):
             return False
         is_left = isinstance(self.journal.state.root.phase, Stopping) and operation.thread is not None
         return not is_left or self._holds is not None or is_graced(self.journal.state, operation)
