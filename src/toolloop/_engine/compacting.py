@@ -270,7 +270,7 @@ class _FunctionProvider:
     function: Callable[[list[JSON]], Any]
     summary: Summary
 
-    def send(self, _request: Request) -> Any:
+    def send(self, request: Request) -> Any:  # noqa: ARG002 - a provider gets it, and a function the messages alone
         return self.function(self.summary.messages())
 
 
