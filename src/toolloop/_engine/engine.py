@@ -225,7 +225,7 @@ class Engine:
         return self.progress.has(operation) and is_given_up(self.journal.state, operation)
 
     def _is_waited_out(self, operation: Operation) -> bool:
-        """Return whether the driver waits for a run of a loop that is to end. A thread that starts may still begin it."""
+        """Return whether the driver waits for a run of a loop that is to end, or for the thread that may begin it."""
         # Threads of the root get `stop_grace` seconds. Tasks end before the driver, and a runner has no turn to return.
         if not ((operation.launched or operation.has_thread) and self.progress.is_ending(operation)):
             return False
