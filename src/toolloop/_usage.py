@@ -248,6 +248,9 @@ class IterationUsage:
             gone, or the API gave something else than counts.
         parts: the usage by model, if another model than `model` had a part in it, or it was not served as standard;
             else empty.
+        cache_miss: why the API did not read the whole beginning of the request from its prompt cache, such as
+            "messages_changed"; "pending" if it did not know yet. None if it read it, or the parameters have no
+            `diagnostics` (source: reference of the Messages API, "Diagnostics").
 
     """
 
@@ -261,6 +264,7 @@ class IterationUsage:
     kind: Literal["reply", "summary"] = "reply"
     is_partial: bool = False
     parts: tuple[ModelUsage, ...] = ()
+    cache_miss: str | None = None
 
     @property
     def cost(self) -> Cost | None:

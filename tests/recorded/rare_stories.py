@@ -222,4 +222,9 @@ RARE: dict[str, Story] = {
         ev.RequestFailed(spent=IterationUsage(1, "m", is_partial=True), at=102.0),
         ev.Ticked(at=103.0),
     ),
+    "rare-cache-miss": (
+        opened(),
+        ev.Requested(at=101.0),
+        m.replied("end_turn", m.text("so"), diagnostics={"cache_miss_reason": {"type": "tools_changed"}}),
+    ),
 }

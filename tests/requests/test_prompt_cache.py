@@ -16,7 +16,7 @@ from tests.kit.world import over_http
 from tests.recorded.second_opinion.shapes import cache_marks
 from toolloop import Completed, LoopConfig, ToolLoopHandle, sub_loop
 from toolloop.compaction import DropRounds
-from toolloop.testing import FakeMessagesAPI, reply
+from toolloop.testing import FakeMessagesAPI, ScriptedProvider, reply
 from toolloop.testing.api.signing import content_blocks, without_marks
 
 SHORT, LONG = {"type": "ephemeral"}, {"type": "ephemeral", "ttl": "1h"}
@@ -166,3 +166,22 @@ def test_diagnostics_compare_with_the_last_reply_of_this_branch() -> None:
             loop.run()
         bodies = [request.json["diagnostics"]["previous_message_id"] for request in at.api.requests]
     assert bodies == [None, "msg_fake_000001", "msg_fake_000002", "msg_fake_000002"]
+
+
+@pytest.mark.parametrize(
+    ("diagnostics", "reason"),
+    [
+        (None, None),
+        ({"cache_miss_reason": None}, "pending"),
+        ({"cache_miss_reason": {"type": "messages_changed", "cache_missed_input_tokens": 900}}, "messages_changed"),
+        ({"cache_miss_reason": "odd"}, None),
+        ([], None),
+    ],
+)
+def test_the_usage_of_a_request_says_why_the_cache_missed(diagnostics: Any, reason: str | None) -> None:
+    """As the API says it, also after a sleep; an answer of another shape fails nothing."""
+    script = [{**reply("a"), "diagnostics": diagnostics}]
+    handle = ToolLoopHandle(ScriptedProvider(script), params=params())
+    handle.run().unwrap()
+    woken = ToolLoopHandle.restore(handle.snapshot(), ScriptedProvider([]))
+    assert [each.usage_log[0].cache_miss for each in (handle, woken)] == [reason, reason]

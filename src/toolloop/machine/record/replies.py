@@ -41,6 +41,7 @@ class ParsedReply:
         blocks: its content, decoded; do not change it.
         parts: its usage by model.
         container: the id of the container that ran its code.
+        cache_miss: see `IterationUsage`.
 
     """
 
@@ -52,6 +53,7 @@ class ParsedReply:
     parts: tuple[ModelUsage, ...] = ()
     stop_details: Mapping[str, JSON] | None = field(default=None, eq=False, repr=False)
     container: str | None = None
+    cache_miss: str | None = None
 
     @property
     def usage(self) -> Usage:
@@ -64,7 +66,7 @@ class ParsedReply:
         entry = IterationUsage(
             iteration, self.model, self.stop_reason, self.request_id, sum_usage(parts), seconds, parts=parts
         )
-        entry = evolve(entry, is_partial=any(part.is_partial for part in parts))
+        entry = evolve(entry, is_partial=any(part.is_partial for part in parts), cache_miss=self.cache_miss)
         return entry if parts != evolve(entry, parts=()).by_model else evolve(entry, parts=())
 
     def calls(self, *, members: bool = True) -> tuple[Call, ...]:
@@ -117,7 +119,16 @@ def read_reply(body: JSON, *, text: str | None = None, request_id: str | None = 
         parts=read_parts(body.get("usage"), _to_text(body.get("model"))),
         stop_details=_to_texts(body.get("stop_details")),
         container=container if _is_filled(container := _to_mapping(body.get("container")).get("id")) else None,
+        cache_miss=_read_cache_miss(body.get("diagnostics")),
     )
+
+
+def _read_cache_miss(diagnostics: object) -> str | None:
+    """Return why the prompt cache missed. A reply without diagnostics found no miss, or was not asked for one."""
+    if not isinstance(diagnostics, Mapping):
+        return None
+    reason = diagnostics.get("cache_miss_reason")
+    return "pending" if reason is None else _to_text(_to_mapping(reason).get("type"))
 
 
 def read_spent(body: JSON) -> ParsedReply:
