@@ -33,6 +33,7 @@ from toolloop import (
     Error,
     InjectMessages,
     Stop,
+    Texts,
     ToolLoopHandle,
     Yielded,
     tool,
@@ -90,6 +91,27 @@ def test_stop_counts_at_every_moment_of_a_turn(kind: str, place: str) -> None:
     held.meanwhile(handle, lambda: handle.resume(Stop("enough")))
     assert end_of(kind, handle, driver).termination == StopCondition("enough")
     assert [message["role"] for message in handle.messages] == ["user", "assistant", "user"]
+
+
+@pytest.mark.parametrize("kind", ["asyncio", "trio"])
+def test_a_stop_while_the_thread_of_a_tool_starts_says_that_it_runs(kind: str) -> None:
+    """Nothing says yet whether the thread begins the call. It does not, and the loop ends then."""
+    handle = loop(kind, [reply(calls=[("look", {})])], stop_grace=0)
+    held = Held("_launch")
+    threading.setprofile(held.trace)
+    try:
+        driver = Background(lambda: turn(kind, handle))
+        held.wait()
+        handle.resume(Stop("enough"))
+        assert [each.name for each in completed(driver.result()).running] == ["look"]
+    finally:
+        threading.setprofile(None)
+        held.let_go()
+    for thread in threading.enumerate():
+        if thread.name.startswith("toolloop-"):
+            thread.join()
+    assert completed(turn(kind, handle)).running == ()
+    assert handle.messages[-1]["content"][0]["content"] == Texts().not_run
 
 
 @either_kind

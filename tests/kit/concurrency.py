@@ -113,19 +113,27 @@ class Held:
             self._reached.set()
             self._go.wait(DEADLINE)
 
+    def wait(self) -> None:
+        """Wait until the thread stands there."""
+        awaited(self._reached)
+
+    def let_go(self) -> None:
+        """Let the thread go on."""
+        self._go.set()
+
     def meanwhile(self, handle: ToolLoopHandle | AsyncToolLoopHandle, act: Callable[[], object]) -> None:
         """Act while the thread stands there. If it holds the loop's own lock, act as soon as it lets go of that."""
-        awaited(self._reached)
+        self.wait()
         lock = inside.lock_of(handle)
         if lock.acquire(blocking=False):
             lock.release()
             try:
                 act()
             finally:
-                self._go.set()
+                self.let_go()
             return
         actor = Background(act)
-        self._go.set()
+        self.let_go()
         actor.result()
 
 

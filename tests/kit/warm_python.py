@@ -206,7 +206,7 @@ def _become(
     for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL)):
         signal.signal(number, handler)
     sys.stdin, sys.stdout, sys.stderr = (
-        open(number, mode, encoding="utf-8", errors=errors, buffering=1, closefd=False)  # noqa: SIM115 - as long as the process
+        open(number, mode, encoding="utf-8", errors=errors, buffering=1 if os.isatty(number) else -1, closefd=False)  # noqa: SIM115 - as long as the process
         for number, mode, errors in ((0, "r", "strict"), (1, "w", "strict"), (2, "w", "backslashreplace"))
     )
     if env.get("PYTHONWARNINGS") == "error":

@@ -205,10 +205,9 @@ class InProgress:
         return isinstance(run, CallRun) and is_ending(self.state, run.path) and self.may_count(run)
 
     def list_running_calls(self) -> tuple[RunningCall, ...]:
-        """Return the calls whose tools run here, and which a loop waits for before it ends."""
-        return tuple(
-            self._describe(each) for each in self.operations.values() if each.launched and self.is_ending(each)
-        )
+        """Return the calls whose tools run here, or are about to, and which a loop waits for before it ends."""
+        begun = [each for each in self.operations.values() if each.launched or each.has_thread]
+        return tuple(self._describe(each) for each in begun if self.is_ending(each))
 
     def _describe(self, operation: Operation) -> RunningCall:
         if operation.since is None:  # kept, because the difference of the clocks varies

@@ -262,9 +262,13 @@ def read_with_row(store: Store, loop_id: str, read: Callable[[], K]) -> tuple[St
         StoreError: the store failed, or the loop changed during each attempt.
 
     """
+    read_row = partial(safely, loop_id, partial(store.head, loop_id))
+    row = read_row()
     for _ in range(_ATTEMPTS):
-        row, found = safely(loop_id, partial(store.head, loop_id)), read()
+        found = read()
         if found.rev == row.rev:
+            return row, found
+        if found.rev == (row := read_row()).rev:  # a row takes less to read than a journal
             return row, found
     raise StoreError(f"the loop {loop_id!r} changed during each of {_ATTEMPTS} attempts to read it. Try again")
 

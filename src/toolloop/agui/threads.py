@@ -15,6 +15,7 @@ from attrs import define, field, frozen
 
 from toolloop._drivers.event_loops import spawn
 from toolloop._worker.asynchronous import AsyncWorker
+from toolloop.agui.doors import LOG
 from toolloop.agui.live import Live
 from toolloop.agui.terms import Terms
 from toolloop.errors import Conflict
@@ -43,6 +44,8 @@ class Driver:
     async def _run(self, worker: AsyncWorker, done: anyio.Event) -> None:
         try:
             await worker.run(self._stop)
+        except Exception:  # noqa: BLE001 - a fault of ours, which under trio would end the program
+            LOG.exception("the worker failed; the next request starts it again")
         finally:
             done.set()
 
