@@ -167,7 +167,7 @@ def serve_socket(factory: Factory, end: socket.socket) -> None:
                 await serve(make, source, sink)
             finally:
                 for client in clients:
-                    if isinstance(client, PostingProvider):
+                    if hasattr(client, "close"):
                         await client.close()
 
     with suppress(OSError):  # the editor left while it was sent something

@@ -283,7 +283,7 @@ def test_every_section_names_what_failed() -> None:
     keys: Any = (("many", 2, 2, 0.0), ("parallel", 1), ("confirm", compare._CONFIRMED), ("hold", 5), ("click", 5))
     compared = compare.Compared(extent, {key: {name: ["failed"] for name in compare.LIBRARIES} for key in keys})
     texts = [text for text, _ in compared.sections()]
-    assert sum(text.count("| failed") for text in texts) == 7 * len(compare.LIBRARIES)  # columns
+    assert sum(text.count("| failed") for text in texts) == 8 * len(compare.LIBRARIES)  # columns
     assert texts[-1].count("| no other |") == len(keys)
 
 

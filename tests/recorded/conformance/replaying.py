@@ -125,27 +125,27 @@ def _recorded(ctx: ToolContext) -> Any:
 # The tools that were recorded; each gives what it gave then, found by the id of its call.
 
 
-@as_tool
+@as_tool(description="")
 def get_weather(location: str, units: Literal["c", "f"], ctx: ToolContext) -> Any:
     return _recorded(ctx)
 
 
-@as_tool
+@as_tool(description="")
 def retrieve_entity_info(name: str, ctx: ToolContext) -> Any:
     return _recorded(ctx)
 
 
-@as_tool
+@as_tool(description="")
 def get_user_country(ctx: ToolContext) -> Any:
     return _recorded(ctx)
 
 
-@as_tool
+@as_tool(description="")
 def load_capability(id: str, ctx: ToolContext) -> Any:  # noqa: A002 - the recorded name
     return _recorded(ctx)
 
 
-@as_tool
+@as_tool(description="")
 def lookup_refund_policy(order_id: str, ctx: ToolContext) -> Any:
     return _recorded(ctx)
 
