@@ -150,6 +150,15 @@ def test_a_tool_of_a_message_that_joins_later_is_left_too() -> None:
     assert handle.run().unwrap().text == "done"
 
 
+def test_a_tool_that_was_defined_and_removed_is_left_too() -> None:
+    """A message may add it again by its name, and the API refuses a request that has another one of it."""
+    ask = {"name": "ask", "description": "Ask.", "input_schema": {"type": "object"}}
+    handle, _ = waiting(name="other", tools=[{**ask, "name": "other"}])
+    texts = [user("more"), system(change("ask"), change("ask", "tool_removal"))]
+    handle.say(texts, tools=[ask, {**ask, "name": "show"}])
+    assert names_brought(handle) == ["other", "show"]
+
+
 def compacted(*names: str) -> dict[str, Any]:
     """A compaction by the server, with the definitions of tools that it compacted."""
     return {"type": "compaction", "content": "They talked.", "tool_changes": [*map(change, names)]}

@@ -141,6 +141,21 @@ def test_the_pace_recovers_soon_from_a_pause_that_says_little(limit: Limit, most
     assert simulation.sent <= 640
 
 
+def test_a_request_that_is_about_to_begin_waits_for_a_pause_that_becomes_longer() -> None:
+    """It is stored first, and meanwhile the API refuses an older one."""
+    now = 0.0
+    pace = Pace(lambda _: 1.0, 5, lambda: now)
+    first, older, new = Slot(), Slot(), Slot()
+    assert (pace.ask(first), pace.ask(older)) == (0.0, 0.0)
+    assert pace.must_wait(first, refusal(1.0))
+    now = 1.0
+    assert pace.ask(new) == 0.0
+    assert pace.must_wait(older, refusal(3.0))
+    assert pace.ask(new) > 0
+    now = 4.0
+    assert pace.ask(new) == 0.0
+
+
 @given(
     loops=st.integers(1, 60), latency=st.floats(0.01, 0.5), refused_after=st.floats(0.01, 2.0), most=st.integers(1, 8)
 )

@@ -56,6 +56,8 @@ class OperationThreads:
         else:
             operation.thread = None  # it may begin later
             self.notifier.notify()
+            if self._engine.timer.is_paused:  # there is no driver that stores that it did not begin
+                self._when_late()
 
     def _perform(self, operation: Operation, perform: Callable[[], Any]) -> None:
         try:

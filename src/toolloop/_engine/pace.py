@@ -138,9 +138,9 @@ class Pace:
         """Return the seconds until a request may begin, or must ask again; 0 if it begins now."""
         with self._lock:
             now, stretch = self._clock(), self._stretch
-            if slot.stretch is stretch:
+            if slot.stretch is stretch and slot.plan == self._plan:
                 return 0.0
-            if slot.stretch is not None:  # a pause began between its slot and its launch
+            if slot.stretch is not None:  # a pause began, or became longer, between its slot and its launch
                 slot.stretch.begun -= 1
                 slot.stretch = None
             if slot.plan != self._plan:

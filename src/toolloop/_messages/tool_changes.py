@@ -89,6 +89,15 @@ def list_defined(messages: Iterable[Any]) -> list[dict[str, Any]]:
     return list(found.values())
 
 
+def names_defined_in(texts: Iterable[str]) -> set[Any]:
+    """Return the names of all tools that messages, as JSON texts, define: the request may have none of them.
+
+    One that was removed again counts, too: it may be added again by its name.
+    """
+    changes = find_changes(runs_of(decode(text) for text in texts if may_change_tools((text,))))
+    return {change.definition.get("name") for change in changes if change.definition}
+
+
 def list_defined_in(texts: Iterable[str]) -> list[dict[str, Any]]:
     """Return `list_defined` of messages as JSON texts."""
     return list_defined(decode(text) for text in texts if may_change_tools((text,)))

@@ -163,7 +163,7 @@ def _served(threads: Threads, door: Door, hosts: Collection[str], *, stops_with_
     known = Middleware(for_hosts, hosts=hosts, see="hosts= of agui_app")
     allowed: Any = partial(Middleware, CORSMiddleware, allow_methods=["POST"], allow_headers=["*"])
     return Starlette(
-        routes=[post("/", run), post("/{thread}/stop", stop), post("/{thread}/retry", retry)],
+        routes=[post("/", run), post("/{thread:path}/stop", stop), post("/{thread:path}/retry", retry)],
         exception_handlers={HTTPException: _refused, **dict.fromkeys(_STATUSES, _failed)},
         middleware=[known, allowed(allow_origins=[*door.origins], allow_credentials=True)],
         lifespan=lifespan,
