@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from anyio import create_task_group
-from attrs import evolve
 from mcp.types import ToolAnnotations as Hints
 
 from tests.engine.servers import (
@@ -30,7 +29,6 @@ from toolloop import (
     Approve,
     Ask,
     AsyncToolLoopHandle,
-    Grant,
     Inbox,
     LoopConfig,
     MemoryStore,
@@ -236,75 +234,6 @@ def test_a_tool_that_comes_back_in_a_turn_has_the_stricter_hints(tmp_path: Path)
     with open_mcp(notes.server) as tools, open_loop(store, script, [gate, tools], config=config) as handle:
         assert [each.name for each in handle.run().pending] == ["read"]
     assert notes.ran == []
-
-
-# --- grants ---
-
-
-@pytest.mark.parametrize(
-    ("change", "is_lost"),
-    [
-        ({"description": "Delete a note for good."}, False),
-        ({}, False),
-        ({"hints": READ_ONLY}, True),
-        ({"is_forced": True}, True),
-    ],
-    ids=["its description", "nothing", "its hints", "its schema"],
-)
-def test_a_changed_tool_loses_its_grants(change: Any, is_lost: bool) -> None:
-    """By its schema or its hints; those of other tools stay. The trail has it."""
-    notes, store = Notes(), MemoryStore()
-    more = [call("delete", {"name": "z"}, id="c3"), call("read", {"name": "z"}, id="c4")]
-    script = ScriptedProvider([reply(calls=[READS, DELETES]), reply("hi"), reply(calls=more), reply("so")])
-    with open_mcp(notes.server, needs_approval=True) as tools, open_loop(store, script, tools) as handle:
-        turn = handle.run()
-        assert isinstance(turn, Yielded)
-        for each in turn.pending:
-            turn.approve(each, by="ana", remember=Grant(match={}))
-        assert handle.run().unwrap().text == "hi"
-        notes.change("delete", **change)
-        handle.say("and now?")
-        waiting = handle.run().pending if is_lost else ()
-        assert [each.name for each in waiting] == (["delete"] if is_lost else [])
-        assert {grant.tool for grant in handle.grants} == ({"read"} if is_lost else {"read", "delete"})
-    revoked = [(entry.grant, entry.via) for entry in Inbox(store).trail(ID) if entry.kind == "revoke"]
-    assert revoked == ([("1/c2", "tools")] if is_lost else [])
-
-
-def test_a_tool_that_is_no_longer_of_the_server_loses_its_grants() -> None:
-    """Though the server has it again later, with the same hints."""
-    notes, store = Notes(), MemoryStore()
-    script = ScriptedProvider([reply(calls=[DELETES]), reply("hi"), reply("so"), reply("done")])
-    with open_mcp(notes.server, needs_approval=True) as tools:
-        with open_loop(store, script, tools) as handle:
-            handle.run()
-            handle.decide({"c2": Approve(by="ana", remember=Grant(match={}))})
-            handle.run()
-        ours = [evolve(each, annotations=None) for each in tools]
-        for other, count in (([*tools], 1), (ours, 0), ([*tools], 0)):
-            with open_loop(store, script, other, on_drift="accept") as handle:
-                handle.say("and now?")
-                handle.next_turn()
-                assert len(handle.grants) == count
-
-
-def test_a_tool_that_changed_in_a_sleep_loses_its_grants() -> None:
-    """Its schema and its gate count, however the loop gets its tools."""
-    store = MemoryStore()
-    script = ScriptedProvider(
-        [reply(calls=[call("pay", {"to": "ana", "euros": 5}, id="c1")]), reply("hi"), reply("so")]
-    )
-    with open_loop(store, script, [transfer]) as handle:
-        turn = handle.run()
-        assert isinstance(turn, Yielded)
-        turn.approve("c1", by="ana", remember=Grant())
-        handle.run()
-        assert len(handle.grants) == 1
-        handle.say("and now?")
-    stricter = evolve(transfer, needs_approval=lambda _call: True)
-    with open_loop(store, script, [stricter], on_drift="accept") as handle:
-        assert handle.run().unwrap().text == "so"
-        assert len(handle.grants) == 0
 
 
 @on_both_backends

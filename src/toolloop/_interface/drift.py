@@ -107,10 +107,11 @@ def _compare_tools(was: ToolFacts, now: ToolFacts, name: str, still_open: Collec
         yield _make_difference(text, name, is_unsafe=is_weaker)
     if was.effect != now.effect:
         yield _make_difference(f"the effect {tool} changed from {was.effect} to {now.effect}", name, is_unsafe=True)
-    if _have_other_hints(was, now):
+    if was.annotations != now.annotations:
         given = {} if now.annotations is None else asdict(now.annotations)
-        hints = ", ".join(f"{name} is {value}" for name, value in given.items()) or "there are none"
-        yield Difference(f"the hints {tool} changed: {hints} now")
+        hints = ", ".join(f"{hint} is {value}" for hint, value in given.items()) or "there are none"
+        is_other = None in {was.annotations, now.annotations}  # a tool of a server, and one of another kind
+        yield Difference(f"the hints {tool} changed: {hints} now", tool=name if is_other else "")
     if (was.diff, was.path, was.secret) != (now.diff, now.path, now.secret):
         yield Difference(f"what is shown of calls {tool} changed")
     if was.inside is not None and now.inside is not None:
@@ -122,22 +123,18 @@ def _compare_tools(was: ToolFacts, now: ToolFacts, name: str, still_open: Collec
         yield _make_difference(text, name, is_unsafe=is_open)
 
 
-def _have_other_hints(was: ToolFacts, now: ToolFacts) -> bool:
-    """Return whether the hints of a server changed. A tool without them was of another kind, or an old journal has it.
-
-    A tool that has none any more is not the one of that server.
-    """
-    return was.annotations is not None and was.annotations != now.annotations
-
-
 def list_lost_grants(loop: Loop, new: Setup) -> list[GrantRevoked]:
-    """Return the events that revoke the grants of tools whose schema, gate or hints are others in a new setup."""
+    """Return the events that revoke the grants of tools whose schema, gate or hints are others in a new setup.
+
+    A tool that has hints, and had none, is no longer one of ours, or an old journal has it.
+    """
     was = {facts.name: facts for facts in (*loop.setup.gone_tools, *loop.setup.tools)}
     changed = {
         now.name
         for now in new.tools
         if (old := was.get(now.name)) is not None
-        if _have_other_hints(old, now) or old.approval != now.approval or _encode_shape(old) != _encode_shape(now)
+        if (old.annotations, old.approval) != (now.annotations, now.approval)
+        or _encode_shape(old) != _encode_shape(now)
     }
     return [GrantRevoked(grant.id, via="tools", path=new.path) for grant in loop.grants if grant.tool in changed]
 

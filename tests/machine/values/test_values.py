@@ -71,7 +71,7 @@ def test_the_secrets_of_a_tool_stay_known_when_it_is_gone() -> None:
 
 
 def test_of_each_hint_the_stricter_counts() -> None:
-    """Also for a tool that is back. A new tool has its own hints; one that had none, or has none now, has none."""
+    """Also for a tool that is back. A new tool has its own; one that had none has the strictest, if it has any now."""
     quiet, loud = ToolAnnotations(read_only_hint=True), ToolAnnotations()
     plain = ToolFacts("new", "once", "never", "d")
     old = Setup(
@@ -88,4 +88,4 @@ def test_of_each_hint_the_stricter_counts() -> None:
     now = [evolve(plain, name=name, annotations=loud) for name in ("read", "back", "new")]
     now += [evolve(plain, name=name, annotations=quiet) for name in ("kept", "old")]
     kept = keep_annotations(old, (*now, evolve(plain, name="own")))
-    assert [facts.annotations for facts in kept] == [loud, loud, loud, quiet, None, None]
+    assert [facts.annotations for facts in kept] == [loud, loud, loud, quiet, loud, None]

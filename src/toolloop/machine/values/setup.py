@@ -318,8 +318,9 @@ def keep_annotations(old: Setup, tools: tuple[ToolFacts, ...]) -> tuple[ToolFact
 
 
 def _take_stricter(was: ToolAnnotations | None, now: ToolAnnotations | None) -> ToolAnnotations | None:
-    if was is None or now is None:
-        return None  # nobody says that the tool is harmless
+    if now is None:
+        return None
+    was = was or ToolAnnotations()  # the strictest: the tool was not of a server, or an old journal has it
     return ToolAnnotations(
         was.read_only_hint and now.read_only_hint,
         was.destructive_hint or now.destructive_hint,
