@@ -192,6 +192,14 @@ RARE: dict[str, Story] = {
         *(ev.Requested(at=103.0), m.replied("end_turn", m.text("so"), usage={"input_tokens": "many"})),
         ev.Judged(problems=("amount: must be greater than 0",), at=104.0),
     ),
+    "rare-own": (
+        opened(),
+        *asked(m.server_call("srvtoolu_1"), m.call("a")),
+        ev.Judged((("a", Wait(Why.APPROVAL)),), at=102.5),
+        ev.Decided((("a", DecisionRecord("approve", '{"a":2}', by="ana", at=103.0)),), at=103.0),
+        *(ev.Continued(at=103.0), ev.Judged(at=103.0), *ran("a", Result(encode([{"type": "document", "source": {}}])))),
+        ev.TurnEnded(at=105.0),
+    ),
     "rare-brought": (
         opened(),
         ev.Said("s1", (m.user("where am I?"),), "ana", "agui", (WHERE,), said_at=100.5),

@@ -247,6 +247,7 @@ class Loop(NamedTuple):
         metadata: the metadata that was changed since the loop was created, by key; None: removed.
         misfit: whether an answer of this user turn did not fit the class of the result.
         results: the whole texts of results that the history has only in part, each after the id of its call.
+        own: digests of the user messages that the loop itself wrote: see `queue_own`.
 
     """
 
@@ -281,6 +282,7 @@ class Loop(NamedTuple):
     metadata: tuple[tuple[str, str | None], ...] = ()
     misfit: bool = False
     results: Chain[tuple[str, str]] = Chain()
+    own: tuple[str, ...] = ()
 
     @property
     def round(self) -> Round | None:

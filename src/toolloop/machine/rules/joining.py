@@ -16,6 +16,7 @@ from toolloop.machine.record.replies import (
 )
 from toolloop.machine.rules.calls import settle_open
 from toolloop.machine.rules.repetition import count_round
+from toolloop.machine.rules.saying import queue_own
 from toolloop.machine.values.calls import Call, Result, Status
 from toolloop.machine.values.chain import Chain
 from toolloop.machine.values.jsontext import JSON, decode, encode
@@ -57,8 +58,8 @@ def close_round(loop: Loop, round_: Round) -> Loop:
     asked = (*loop.unjoined, *round_.reply_messages)
     if stays_unjoined(asked, round_.calls):
         answer = make_user_message([_drop_marks(text) for text in results])
-        queued = (make_user_message(notes), *loop.queued) if notes else loop.queued
-        return loop._replace(unjoined=(*asked, answer), queued=queued, **after)
+        loop = queue_own(loop, make_user_message(notes)) if notes else loop
+        return loop._replace(unjoined=(*asked, answer), **after)
     return join(loop, (*asked, make_user_message((*results, *notes))), **after)
 
 

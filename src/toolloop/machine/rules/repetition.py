@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from attrs import evolve
 
 from toolloop.machine.record.loop import Loop, Repetition
+from toolloop.machine.rules.saying import queue_own
 from toolloop.machine.values.calls import Call, Status
 from toolloop.machine.values.jsontext import JSON, canonical, decode, encode
 from toolloop.machine.values.setup import LoopDetection
@@ -52,8 +53,8 @@ def warn(loop: Loop, found: LoopDetected) -> Loop:
         return loop
     text = fill_text(loop.setup.texts, "loop_warning", name=found.tool_name, count=found.count)
     warning = f'{{"role":"user","content":{encode(text)}}}'
-    queued = (warning, *drop_warning(loop))
-    return loop._replace(queued=queued, repetition=evolve(loop.repetition, warning=warning))
+    loop = queue_own(loop._replace(queued=drop_warning(loop)), warning)
+    return loop._replace(repetition=evolve(loop.repetition, warning=warning))
 
 
 def drop_warning(loop: Loop) -> tuple[str, ...]:

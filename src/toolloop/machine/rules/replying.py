@@ -14,7 +14,7 @@ from toolloop.machine.rules import limits
 from toolloop.machine.rules.history_edits import is_compaction, take_server_compaction
 from toolloop.machine.rules.joining import end, finish, is_system, join, make_user_message, settle_and_join
 from toolloop.machine.rules.repetition import drop_warning, find_repetition
-from toolloop.machine.rules.saying import release
+from toolloop.machine.rules.saying import queue_own, release
 from toolloop.machine.rules.turns import proceed, spend
 from toolloop.machine.values.jsontext import encode
 from toolloop.machine.values.stop_reasons import CUT, END, PAUSE, REFUSE, RUN, ReplyAction
@@ -85,7 +85,7 @@ def conclude(loop: Loop, problems: Sequence[str] = ()) -> Loop:
     if problems and is_answered and not loop.misfit and limits.find_request_limit(loop) is None:
         said = fill_text(loop.setup.texts, "misfit", problems="\n".join(f"- {each}" for each in problems))
         answer = make_user_message([encode({"type": "text", "text": said})])
-        return settle_and_join(loop._replace(queued=(answer, *loop.queued), misfit=True), phase=Ready())
+        return settle_and_join(queue_own(loop, answer)._replace(misfit=True), phase=Ready())
     loop = settle_and_join(loop, phase=Ready())
     if not is_answered:
         return loop

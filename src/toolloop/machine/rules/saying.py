@@ -1,8 +1,9 @@
-"""Keep what persons say until the API allows it, so that it can be withdrawn until then."""
+"""Queue messages. What persons say is kept until the API allows it, so that it can be withdrawn until then."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hashlib import sha256
 
 from attrs import evolve
 
@@ -11,6 +12,8 @@ from toolloop.machine.record.journal_events import Said, Withdrawn
 from toolloop.machine.record.loop import Kept, Loop
 from toolloop.machine.values.jsontext import decode, encode
 from toolloop.machine.values.setup import Setup
+
+_DIGEST = 16  # characters
 
 
 def keep(loop: Loop, event: Said) -> Loop:
@@ -65,6 +68,25 @@ def queue(loop: Loop, messages: Sequence[str]) -> Loop:
     if loop.kept:
         return loop._replace(kept=(*loop.kept, Kept("", tuple(messages))))
     return loop._replace(queued=(*loop.queued, *messages))
+
+
+def queue_own(loop: Loop, message: str) -> Loop:
+    """Return the loop with a user message that it wrote itself, before the injected ones.
+
+    Its digest is noted, so that it is not taken for a request of a person. The text may have secret values, which an
+    edit of the history removes.
+    """
+    own = loop.own if is_own(loop, message) else (*loop.own, _digest(message))
+    return loop._replace(queued=(message, *loop.queued), own=own)
+
+
+def is_own(loop: Loop, message: str) -> bool:
+    """Return whether the loop itself wrote a user message. What an earlier version wrote in a snapshot is not known."""
+    return bool(loop.own) and _digest(message) in loop.own
+
+
+def _digest(message: str) -> str:
+    return sha256(message.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGEST]
 
 
 def list_kept_texts(loop: Loop) -> tuple[str, ...]:
