@@ -23,7 +23,10 @@ from toolloop.inbox.shown.keys import key_of
 from toolloop.inbox.shown.recent import Recent
 from toolloop.inbox.shown.story import read_story
 from toolloop.inbox.trail import trail_of
+from toolloop.inbox.transcript import visible
 from toolloop.machine.record.loop import round_of
+from toolloop.machine.values.calls import text_of_content
+from toolloop.machine.values.jsontext import decode
 from toolloop.stores.checkpoints import MEANING, read_checkpoint
 from toolloop.testing import call, reply
 
@@ -53,11 +56,22 @@ def test_the_newest_events_say_of_a_call_what_the_whole_journal_says(life: Life)
             for path, found in whole.calls.items():
                 if recent.has_all_of(path):
                     assert story.calls[path] == found
+                    assert (story.calls[path].asked, story.calls[path].said) == (found.asked, found.said)
                     assert [each for each in newer if each.path == path] == [
                         each for each in trail if each.path == path
                     ]
             made = [path for path in story.calls if len(path) == 1]
             assert all(map(recent.has_all_of, made))
+
+
+@examples(40)
+@given(lives)
+def test_the_request_beside_a_call_was_given(life: Life) -> None:
+    """By a person, with an edit or as a prompt: it is not among the messages that a loop writes itself."""
+    given_ = [text for event in life.journal for text in getattr(event, "messages", ())]
+    given_ += [text for event in life.journal for splice in getattr(event, "splices", ()) for text in splice.messages]
+    texts = {visible(text_of_content(decode(text)["content"])) for text in given_}
+    assert {call.asked for call in read_story(recent_of(life, None)).calls.values()} <= {"", *texts}
 
 
 # --- how much is read ------------------------------------------------------------------------------------------------

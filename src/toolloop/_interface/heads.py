@@ -11,11 +11,13 @@ from attrs import frozen
 from toolloop._interface.calls import text_of
 from toolloop._public import set_module
 from toolloop._usage import Cost
+from toolloop.compaction.segments import SUMMARY_START
 from toolloop.machine.queries import next_deadline, status_of, waiting
 from toolloop.machine.record.loop import Failed, Loop
 from toolloop.machine.record.state import Path, State
 from toolloop.machine.rules.approving import count_missing, demands_of, find_counted, is_unjudged
 from toolloop.machine.rules.deciding import TAKES
+from toolloop.machine.rules.saying import is_own
 from toolloop.machine.values.calls import Call, DecisionRecord, Why, text_of_content
 from toolloop.machine.values.chain import Chain
 from toolloop.machine.values.demands import Demand
@@ -24,7 +26,7 @@ from toolloop.machine.values.setup import Setup
 from toolloop.stores.pending import PendingCall, excerpt_of, preview_of, shorten_input
 from toolloop.stores.protocol import Head
 from toolloop.tools.calls import ToolCall
-from toolloop.tools.secrets import SecretKey, hide_secrets, no_key
+from toolloop.tools.secrets import SecretKey, has_secrets, hide_in_messages, hide_secrets, no_key
 
 # Messages that this library writes begin like this; the others are decoded to be sure.
 _NOT_OF_A_USER = ('{"role":"assistant"', '{"role":"user","content":[{"type":"tool_result"')
@@ -114,7 +116,8 @@ class _Beside:
         usage, cost = usage_of(root), cost_of(root)
         if known is not None and (known.usage, known.cost) == (usage, cost) and known.is_of(loop, root):
             return known
-        return cls(loop.setup, root.messages, loop.response, usage, cost, _find_asked(root), _find_said(loop))
+        asked, said = excerpt_of(find_asked(root)), _find_said(loop)
+        return cls(loop.setup, root.messages, loop.response, usage, cost, asked, said)
 
     def is_of(self, loop: Loop, root: Loop) -> bool:
         """Return whether it was made of these loops, but for the usage and its cost."""
@@ -212,16 +215,25 @@ def text_of_cost(view: CostView) -> str:
     return str(Cost(Decimal(view["dollars"]), view["is_partial"]))
 
 
-def _find_asked(loop: Loop) -> str | None:
-    """Return the beginning of the user's last message."""
-    for text in reversed(loop.messages[-_LOOK_BACK:]):
-        if not text.startswith(_NOT_OF_A_USER):
-            message = decode(text)
-            content = message["content"]
-            has_results = isinstance(content, list) and any(block["type"] == "tool_result" for block in content)
-            if message["role"] == "user" and not has_results:
-                return excerpt_of(text_of_content(content))
-    return None
+def find_asked(loop: Loop) -> str:
+    """Return the last message of a user in the history; empty if there is none.
+
+    Results, summaries, and messages that the loop itself wrote are not of a user. Secret values of inputs are hidden: a
+    history that was given may have notes of another loop.
+    """
+    recent = loop.messages[-_LOOK_BACK:]
+    for place in reversed(range(len(recent))):
+        if recent[place].startswith(_NOT_OF_A_USER) or is_own(loop, recent[place]):
+            continue
+        message = decode(recent[place])
+        blocks = message["content"] if isinstance(message["content"], list) else []
+        if message["role"] != "user" or any(block["type"] == "tool_result" for block in blocks):
+            continue
+        if blocks and has_secrets(loop.setup):
+            *_, message = hide_in_messages(map(decode, recent[: place + 1]), loop.setup, no_key)
+        if not (asked := text_of_content(message["content"])).startswith(SUMMARY_START):
+            return asked
+    return ""
 
 
 def _find_said(loop: Loop) -> str | None:

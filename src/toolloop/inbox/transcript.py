@@ -8,16 +8,11 @@ from typing import Any
 
 from attrs import evolve, frozen
 
-from toolloop.compaction.segments import SUMMARY_START
 from toolloop.machine.values.calls import text_of_content
 from toolloop.machine.values.jsontext import JSON, decode
 
 _LOOK_BACK = 1000  # messages, so that the cost does not grow with the conversation
-# Messages that this library writes begin like this; the others are decoded to be sure.
-_OF_OTHERS = {
-    "user": ('{"role":"assistant"', '{"role":"user","content":[{"type":"tool_result"'),
-    "assistant": ('{"role":"user"',),
-}
+_OF_USERS = '{"role":"user"'  # messages that this library writes begin like this; the others are decoded to be sure
 
 
 @frozen
@@ -55,18 +50,15 @@ def parts_of(messages: Iterable[Mapping[str, Any]]) -> Iterator[Part]:
             yield evolve(_part(role, block, names), message=message.get("id", ""))
 
 
-def find_last_text(messages: Sequence[str], role: str) -> str:
-    """Return the last text of a role in a conversation, without summaries, and without what was sent with results.
+def find_last_text(messages: Sequence[str]) -> str:
+    """Return the last text of the model in a conversation. `messages`: as JSON texts."""
+    others = (decode(text) for text in reversed(messages[-_LOOK_BACK:]) if not text.startswith(_OF_USERS))
+    return next(filter(None, (last_text_of(each) for each in others if each["role"] == "assistant")), "")
 
-    `messages`: as JSON texts.
-    """
-    for text in reversed(messages[-_LOOK_BACK:]):
-        if not text.startswith(_OF_OTHERS[role]) and (message := decode(text))["role"] == role:
-            parts = [*parts_of([message])]
-            texts = [part.text for part in parts if part.kind == "text" and not part.text.startswith(SUMMARY_START)]
-            if texts and all(part.kind != "result" for part in parts):
-                return texts[-1]
-    return ""
+
+def last_text_of(message: Mapping[str, Any]) -> str:
+    """Return the last text of a message; empty if it has none."""
+    return next((part.text for part in reversed([*parts_of([message])]) if part.kind == "text"), "")
 
 
 def _part(role: str, block: Mapping[str, Any], names: dict[str, str]) -> Part:

@@ -68,10 +68,15 @@ def _hidden(name: str, value: JSON, key: str) -> str:
 
 def hide_in_messages(messages: Iterable[Mapping[str, Any]], setup: Setup, key: SecretKey) -> list[JSON]:
     """Return a conversation with the secret values of its calls hidden. The model gets them whole."""
-    if not (setup.gone_secrets or any(facts.secret for facts in (*setup.gone_tools, *setup.tools))):
+    if not has_secrets(setup):
         return list(messages)
     hiding = _Hiding(setup, key)
     return [{**message, "content": hiding.content(message["content"])} for message in messages]
+
+
+def has_secrets(setup: Setup) -> bool:
+    """Return whether the inputs of some tools have secret values, also of tools that are gone."""
+    return bool(setup.gone_secrets) or any(facts.secret for facts in (*setup.gone_tools, *setup.tools))
 
 
 @define

@@ -122,17 +122,17 @@ class Card:
     @property
     def asked(self) -> str:
         """The request of the user that it belongs to."""
-        return self.whole.last_text("user", self.path[:1])
+        return self.whole.calls[self.path[:1]].asked
 
     @property
     def said(self) -> str:
         """The model's last text before it."""
-        return self.whole.last_text("assistant", self.path)
+        return self.story.said
 
     @property
     def prompt(self) -> str:
         """For a call of a nested loop: what its agent was asked."""
-        return self.whole.last_text("user", self.path) if len(self.path) > 1 else ""
+        return self.story.asked if len(self.path) > 1 else ""
 
     @property
     def rules(self) -> list[tuple[str | None, str | None]]:

@@ -9,12 +9,13 @@ from typing import Any
 from attrs import define, field
 
 from toolloop._interface.calls import RunningCall
+from toolloop._interface.heads import find_asked
 from toolloop.inbox.items import TrailEntry
 from toolloop.inbox.shown.recent import Recent
 from toolloop.inbox.trail import command_of
-from toolloop.inbox.transcript import Part, find_last_text, parts_of
+from toolloop.inbox.transcript import Part, find_last_text, last_text_of, parts_of, visible
 from toolloop.machine.record import journal_events as ev
-from toolloop.machine.record.loop import Finished, Kept, Loop, Round, Stopping, list_messages, round_of
+from toolloop.machine.record.loop import Finished, Loop, Round, Stopping, list_messages, round_of
 from toolloop.machine.record.state import Path, State
 from toolloop.machine.rules.calls import end_run, settle_open
 from toolloop.machine.rules.joining import join_rest
@@ -50,6 +51,7 @@ class CallStory:
     Attributes:
         input: the input that runs, or ran: the proposed one, or an edited one.
         proposed: the input as the model proposed it, if a person edited it; else None.
+        loop: its loop before the reply with it. `blocks`: the content of that reply.
         made: when the model made it. `since`: when it began to wait, `started` and `ended`: when it ran. None: not yet.
         decisions: the decisions of persons, policies and grants, oldest first, each with its time.
         outcome: the outcome, once it is settled; `result` is its text, and `is_error` says whether it is an error.
@@ -62,6 +64,8 @@ class CallStory:
     name: str
     input: dict[str, JSON]
     made: float
+    loop: Loop = field(eq=False, repr=False)
+    blocks: Sequence[JSON] = field(eq=False, repr=False)
     proposed: dict[str, JSON] | None = None
     since: float | None = None
     started: float | None = None
@@ -74,9 +78,19 @@ class CallStory:
     is_late: bool = False
     steps: list[Step] = field(factory=list)
 
+    @property
+    def asked(self) -> str:
+        """The request of a person, or of the loop around, that the model answered with it."""
+        return visible(find_asked(self.loop))
+
+    @property
+    def said(self) -> str:
+        """The last text of the model before it."""
+        return last_text_of({"role": "assistant", "content": self.blocks}) or find_last_text(list_messages(self.loop))
+
 
 Step = Said | CallStory | TrailEntry
-Words = ev.Continued | ev.FollowedUp | ev.Said | Kept
+Words = ev.Continued | ev.FollowedUp | ev.Said
 
 
 @define
@@ -86,14 +100,12 @@ class Story:
     Attributes:
         state: the state after all steps.
         key: see `hide_secrets`.
-        earlier: the messages before the first step, as JSON, if the story does not begin with the loop.
         driven: whether a driver works on the loop, if the store was asked. `running`: the calls that run, by path.
 
     """
 
     state: State
     key: SecretKey = no_key
-    earlier: Sequence[str] = ()
     driven: bool = False
     running: Mapping[Path, RunningCall] = field(factory=dict)
     steps: list[Step] = field(factory=list)
@@ -108,17 +120,6 @@ class Story:
         loop, given = self.state.at(path[:-1]), decode(text)
         return hide_secrets(given, () if loop is None else loop.setup.secrets_of(name), self.key)
 
-    def last_text(self, role: str, path: Path) -> str:
-        """Return the last text that a role said before a call, in the loop of the call.
-
-        Before the first step, texts that were sent with results are not found: the loop may have written them.
-        """
-        steps = self.steps_at(path[:-1])
-        before = steps[: next((at for at, each in enumerate(steps) if each is self.calls.get(path)), len(steps))]
-        said = (each for each in reversed(before) if isinstance(each, Said) and not each.is_withdrawn)
-        found = (each.part.text for each in said if each.part.kind == "text" and each.part.role == role)
-        return next(found, "") or ("" if path[:-1] else find_last_text(self.earlier, role))
-
 
 def read_story(recent: Recent, key: SecretKey = no_key) -> Story:
     """Read the newest events of a loop. `key`: see `hide_secrets`."""
@@ -128,11 +129,7 @@ def read_story(recent: Recent, key: SecretKey = no_key) -> Story:
         texts = map(decode, list_messages(join_rest(story.state.root)))
         _add_texts(story, (), hide_in_messages(texts, story.state.root.setup, key), story.state.root.now)
     else:
-        root = recent.before.root
-        story = Story(recent.before, key, list_messages(root))
-        _add_texts(story, (), [decode(text) for text in root.queued], root.now)
-        for kept in root.kept:
-            _add_texts(story, (), [decode(text) for text in kept.messages], kept.at, kept)
+        story = Story(recent.before, key)
     for event, state in steps:
         before, story.state = story.state, state
         _add_event(story, before, event)
@@ -147,9 +144,11 @@ def _add_event(story: Story, before: State, event: ev.Event) -> None:
             _add_texts(story, event.path, [decode(text) for text in event.messages], at)
         case ev.Replied():
             _add_texts(story, event.path, [{"role": "assistant", "content": event.reply.blocks}], at)
-            for call in event.reply.calls(members=before.loops[event.path].setup.members):
+            loop = before.loops[event.path]
+            for call in event.reply.calls(members=loop.setup.members):
                 path = (*event.path, call.id)
-                made = CallStory(path, call.name, story.hidden(path, call.name, call.input), at)
+                given = story.hidden(path, call.name, call.input)
+                made = CallStory(path, call.name, given, at, loop, event.reply.blocks)
                 story.calls[made.path] = made
                 story.steps_at(event.path).append(made)
         case ev.Decided() | ev.Judged():
@@ -184,7 +183,7 @@ def _run(call: CallStory | None, before: State, event: ev.Started | ev.Ended, at
 def _add_texts(
     story: Story, path: Path, messages: list[Mapping[str, Any]], at: float, said: Words | None = None
 ) -> None:
-    by, said_id = None if said is None else said.by, said.id if isinstance(said, ev.Said | Kept) else ""
+    by, said_id = None if said is None else said.by, said.id if isinstance(said, ev.Said) else ""
     texts = (part for part in parts_of(messages) if part.kind not in ("call", "result"))
     story.steps_at(path).extend(Said(part, at, by, said_id) for part in texts)
 
