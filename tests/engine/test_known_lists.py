@@ -21,6 +21,10 @@ from toolloop.types import ServerTools, ToolAnnotations
 Version = tuple[int, bool]  # the number in the description, and whether the tool is read only
 VERSIONS = st.tuples(st.integers(0, 2), st.booleans())
 LISTS = st.lists(st.dictionaries(st.sampled_from("abc"), VERSIONS), min_size=1, max_size=6)
+Moment = dict[str, tuple[Version, int]]  # the tools that there are, each with the number of its server
+MOMENTS = st.lists(
+    st.dictionaries(st.sampled_from("abc"), st.tuples(VERSIONS, st.integers(0, 2))), min_size=1, max_size=6
+)
 
 
 def make_tools(versions: dict[str, Version]) -> list[Tool[..., Any]]:
@@ -40,15 +44,34 @@ def list_facts(tools: Iterable[Tool[..., Any]], *, is_strict: bool = False) -> d
     return strict if is_strict else found
 
 
-@given(LISTS, st.data())
-def test_a_loop_has_the_list_that_it_adopted(lists: list[dict[str, Version]], data: st.DataObject) -> None:
-    """Also an empty one, or a part of another one, and if its hints are stricter than those of any list."""
-    server = ServerTools(make_tools(lists[0]), list, may_change=True)
-    for versions in lists[1:]:
-        server.update(make_tools(versions))
-    adopted, is_strict = make_tools(data.draw(st.sampled_from(lists))), data.draw(st.booleans())
-    facts = list_facts(adopted, is_strict=is_strict)
-    assert list_facts(server.as_of(facts.values()), is_strict=is_strict) == facts
+@given(MOMENTS, st.data())
+def test_a_loop_has_the_lists_that_it_adopted(moments: list[Moment], data: st.DataObject) -> None:
+    """Also if a list is empty, or a part of another one, and if hints are stricter than those of any list.
+
+    Names move between the servers, also with the same definition.
+    """
+    servers = [ServerTools([], list, may_change=True) for _ in range(3)]
+    for moment in moments:
+        for place, server in enumerate(servers):
+            server.update(make_tools({name: version for name, (version, at) in moment.items() if at == place}))
+    adopted, is_strict = data.draw(st.sampled_from(moments)), data.draw(st.booleans())
+    facts = list_facts(make_tools({name: version for name, (version, _) in adopted.items()}), is_strict=is_strict)
+    assert list_facts(ToolRegistry(servers).as_of(facts.values()), is_strict=is_strict) == facts
+
+
+def test_a_name_that_moved_hides_no_list() -> None:
+    """Of the server that had it before, nor of the one that has it since, whose list of then is not known."""
+    first, second = (ServerTools([], list, may_change=True) for _ in range(2))
+    first.update(make_tools({"a": (0, True), "b": (0, True)}))
+    first.update(make_tools({"a": (1, True)}))
+    (mine,) = first
+    second.update(make_tools({"b": (1, True)}))
+    (moved,) = second
+    first.update(make_tools({"a": (2, True)}))
+    unknown = make_tools({"b": (3, True)})
+    for theirs in ([moved], unknown):
+        facts = list_facts([mine, *theirs])
+        assert [*ToolRegistry([first, second]).as_of(facts.values())] == [mine, moved]
 
 
 @given(LISTS, st.dictionaries(st.sampled_from("abc"), st.just((3, True)), min_size=1))
@@ -59,7 +82,7 @@ def test_a_loop_with_another_list_has_the_current_one(
     server = ServerTools(make_tools(lists[0] | dict.fromkeys(stored, (0, True))), list, may_change=True)
     for versions in lists[1:]:
         server.update(make_tools(versions))
-    assert server.as_of(list_facts(make_tools(stored)).values()) == [*server]
+    assert [*ToolRegistry(server).as_of(list_facts(make_tools(stored)).values())] == [*server]
 
 
 def test_a_tool_of_ours_hides_none_of_a_list() -> None:

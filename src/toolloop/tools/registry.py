@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import islice, product
 from typing import TYPE_CHECKING, Any
+
+from attrs import evolve
 
 from toolloop._public import set_module
 from toolloop.errors import BadTool
@@ -14,6 +17,9 @@ from toolloop.tools.sdk_tools import SdkTool, SdkToolset, ServerTools, as_tools
 if TYPE_CHECKING:
     from toolloop.machine.values.jsontext import JSON
     from toolloop.machine.values.setup import ToolFacts
+
+
+_MOST_CHOICES = 2000  # only servers that had the same names in many lists have more
 
 
 @set_module("toolloop")
@@ -70,7 +76,10 @@ class ToolRegistry:
         return ToolRegistry(self._parts, self.adapter)
 
     def as_of(self, facts: Collection[ToolFacts]) -> ToolRegistry:
-        """Return a registry with the tools that a loop with these facts has from each server, where they are known.
+        """Return a registry with the tools that a loop has from each server; the current ones if they are not known.
+
+        Args:
+            facts: those of the loop about its tools. Hints may be stricter than in any list.
 
         Raises:
             BadTool: as for `renew`.
@@ -82,7 +91,9 @@ class ToolRegistry:
         then._parts = self._parts
         own = {part.name for part in self._parts if isinstance(part, Tool)}
         theirs = [each for each in facts if each.name not in own]
-        lists = (part.as_of(theirs) if isinstance(part, ServerTools) else [part] for part in self._parts)
+        servers = [part for part in self._parts if isinstance(part, ServerTools)]
+        chosen = iter(_choose_lists(servers, theirs))
+        lists = (next(chosen) if isinstance(part, ServerTools) else [part] for part in self._parts)
         then._tools = _by_name(each for tools in lists for each in tools)
         return then
 
@@ -157,6 +168,70 @@ def _by_name(parts: Iterable[Tool[..., Any] | ServerTools]) -> dict[str, Tool[..
             )
         named[each.name] = each
     return named
+
+
+# --- the lists of servers that a loop has ---
+
+
+def _choose_lists(servers: Sequence[ServerTools], facts: Iterable[ToolFacts]) -> list[Sequence[Tool[..., Any]]]:
+    """Return the list of each server that a loop has; the current one if that is not known.
+
+    Facts do not say which server a tool is from, and a name may have moved from one to another. So an older list counts
+    only if each name of the loop that this server ever had is in it, or in the list that is chosen for another server.
+    """
+    given, ever = frozenset(facts), [_names(each for had in server.known for each in had) for server in servers]
+    bare, wanted = _drop_hints(given), [names & _names(given) for names in ever]
+    options: list[list[frozenset[ToolFacts]]] = []
+    for place, server in enumerate(servers):
+        sure = wanted[place].difference(*ever[:place], *ever[place + 1 :])
+        fitting, current = _list_fitting(server, given, bare, sure), _current(server)
+        is_only = bool(fitting) and sure == wanted[place]
+        options.append(fitting if is_only else [current, *(had for had in fitting if had != current)])
+
+    def rate(chosen: Sequence[frozenset[ToolFacts]]) -> tuple[bool, int, int]:
+        tools = [each for had in chosen for each in had]
+        names = _names(tools)
+        older = [place for place, had in enumerate(chosen) if had != _current(servers[place])]
+        if len(names) < len(tools) or not all(wanted[place] <= names for place in older):
+            return False, 0, 0
+        return True, -len(_drop_hints(tools) ^ bare), len(given.intersection(tools))
+
+    best = max(islice(product(*options), _MOST_CHOICES), key=rate)
+    return [server if had == _current(server) else server.known[had] for server, had in zip(servers, best, strict=True)]
+
+
+def _list_fitting(
+    server: ServerTools, given: frozenset[ToolFacts], bare: frozenset[ToolFacts], sure: frozenset[str]
+) -> list[frozenset[ToolFacts]]:
+    """Return the lists of a server that a loop may have, from the newest to the oldest.
+
+    Of those that differ only in hints, it is the one with the most hints of the loop, or else the newest.
+
+    Args:
+        server: the server.
+        given: the facts of the loop. Its hints may be stricter than in any list.
+        bare: the same without hints.
+        sure: the names of the loop that only this server had.
+
+    """
+    found: dict[frozenset[ToolFacts], frozenset[ToolFacts]] = {}
+    for had in reversed(server.known):
+        if sure <= _names(had) and all(_drop_hints([each]) <= bare for each in had):  # mostly the first one is not
+            plain = _drop_hints(had)
+            found[plain] = max(found.get(plain, had), had, key=lambda each: len(each & given))
+    return [*found.values()]
+
+
+def _current(server: ServerTools) -> frozenset[ToolFacts]:
+    return next(reversed(server.known))
+
+
+def _names(facts: Iterable[ToolFacts]) -> frozenset[str]:
+    return frozenset(each.name for each in facts)
+
+
+def _drop_hints(facts: Iterable[ToolFacts]) -> frozenset[ToolFacts]:
+    return frozenset(evolve(each, annotations=None) for each in facts)
 
 
 def list_definitions(tools: Iterable[Tool[..., Any]]) -> list[dict[str, JSON]]:

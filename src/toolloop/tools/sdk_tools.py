@@ -6,12 +6,11 @@ The SDK is not imported before it is needed.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, partial
-from operator import itemgetter
 from typing import Any, Protocol, cast, get_args
 
-from attrs import evolve, frozen
+from attrs import frozen
 
 from toolloop._public import set_module
 from toolloop.errors import BadTool
@@ -92,30 +91,15 @@ class ServerTools(list[Tool[..., Any]]):
             self[:] = tools
             self._note()
 
-    def as_of(self, facts: Collection[ToolFacts]) -> Sequence[Tool[..., Any]]:
-        """Return the tools that a loop has from this server; the current ones if that is not known.
-
-        Args:
-            facts: those of the loop about tools that may be of this server. Hints may be stricter than in any list.
-
-        """
-        given, unhinted = frozenset(facts), frozenset(map(_drop_hints, facts))
-        ours = {each.name for each in facts} & {each.name for had in self._known for each in had}
-        fitting = [
-            (len(had & given), tools)
-            for had, tools in reversed(self._known.items())
-            if {each.name for each in had} == ours and unhinted.issuperset(map(_drop_hints, had))
-        ]
-        return max(fitting, key=itemgetter(0), default=(0, self))[1]
+    @property
+    def known(self) -> dict[frozenset[ToolFacts], tuple[Tool[..., Any], ...]]:
+        """The lists that the server had, by the facts about their tools, from the oldest to the current one."""
+        return self._known
 
     def _note(self) -> None:
         facts = frozenset(tool.facts() for tool in self)
         known = {had: tools for had, tools in self._known.items() if had != facts}
         self._known = {**dict([*known.items()][1 - _MOST_LISTS :]), facts: tuple(self)}
-
-
-def _drop_hints(facts: ToolFacts) -> ToolFacts:
-    return evolve(facts, annotations=None)
 
 
 def as_tools(obj: Tool[..., Any] | SdkTool | SdkToolset) -> list[Tool[..., Any]]:
