@@ -119,14 +119,12 @@ def read_reply(body: JSON, *, text: str | None = None, request_id: str | None = 
         parts=read_parts(body.get("usage"), _to_text(body.get("model"))),
         stop_details=_to_texts(body.get("stop_details")),
         container=container if _is_filled(container := _to_mapping(body.get("container")).get("id")) else None,
-        cache_miss=_read_cache_miss(body.get("diagnostics")),
+        cache_miss=_read_cache_miss(found) if isinstance(found := body.get("diagnostics"), Mapping) else None,
     )
 
 
-def _read_cache_miss(diagnostics: object) -> str | None:
+def _read_cache_miss(diagnostics: Mapping[str, JSON]) -> str | None:
     """Return why the prompt cache missed. A reply without diagnostics found no miss, or was not asked for one."""
-    if not isinstance(diagnostics, Mapping):
-        return None
     reason = diagnostics.get("cache_miss_reason")
     return "pending" if reason is None else _to_text(_to_mapping(reason).get("type"))
 
