@@ -8,13 +8,14 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Awaitable, Callable, Collection
+from typing import Final
 from urllib.parse import urlsplit
 
 import anyio
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import PlainTextResponse
+from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from toolloop.machine.values.names import Person
@@ -22,7 +23,7 @@ from toolloop.machine.values.names import Person
 Who = Callable[[Request], "str | Person | Awaitable[str | Person | None] | None"]
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:[0-9]*)?")
 _SECONDS = 20.0  # for a whole body
-_CLOSE = {"connection": "close"}  # the rest of the body is not read
+CLOSE: Final = {"connection": "close"}  # the rest of the body is not read
 
 
 def host_of(text: str) -> str:
@@ -31,7 +32,12 @@ def host_of(text: str) -> str:
     return "" if found is None else found[1].rstrip(".")
 
 
-def for_hosts(app: ASGIApp, hosts: Collection[str], see: str = "--public-url") -> ASGIApp:
+def for_hosts(
+    app: ASGIApp,
+    hosts: Collection[str],
+    see: str = "--public-url",
+    respond: Callable[[str, int], Response] = PlainTextResponse,
+) -> ASGIApp:
     """Return the application, which answers only these host names. Another name gets 421.
 
     A page of another site can make its own name lead to this server. The browser then takes both for one site.
@@ -40,6 +46,7 @@ def for_hosts(app: ASGIApp, hosts: Collection[str], see: str = "--public-url") -
         app: the application.
         hosts: the names.
         see: how its operator can add a name.
+        respond: makes the answer from a text and a status.
 
     """
     known = {host_of(f"[{host}]" if host.count(":") > 1 and "[" not in host else host) for host in hosts} - {""}
@@ -49,7 +56,7 @@ def for_hosts(app: ASGIApp, hosts: Collection[str], see: str = "--public-url") -
             given = Headers(scope=scope).getlist("host")
             if len(given) != 1 or host_of(given[0]) not in known:
                 text = f"This server does not answer to this host name. Its operator can add it: see {see}.\n"
-                await PlainTextResponse(text, 421)(scope, receive, send)
+                await respond(text, 421)(scope, receive, send)
                 return
         await app(scope, receive, send)
 
@@ -67,8 +74,13 @@ def is_of_this_site(request: Request) -> bool:
         return site == "same-origin"
     origin = headers.get("origin")
     source = headers.get("referer") if origin in (None, "null") else origin
+    return source is None or is_own_address(source, request)
+
+
+def is_own_address(address: str, request: Request) -> bool:
+    """Return whether an address has the host that a request names. `null`, for an origin that is hidden, has none."""
     try:
-        return source is None or urlsplit(source).netloc.lower() == headers.get("host", "").lower()
+        return urlsplit(address).netloc.lower() == request.headers.get("host", "").lower()
     except ValueError:
         return False
 
@@ -114,6 +126,6 @@ async def read_body(request: Request, what: str, most: int, dropped: int = 0) ->
         except ClientDisconnect as error:
             raise HTTPException(400, f"The {what} is incomplete.") from error
         if size > most:
-            raise HTTPException(413, f"The {what} is larger than {most:,} bytes.", _CLOSE)
+            raise HTTPException(413, f"The {what} is larger than {most:,} bytes.", CLOSE)
         return bytes(body)
-    raise HTTPException(408, f"The {what} did not arrive within {_SECONDS:g} seconds. Send it again.", _CLOSE)
+    raise HTTPException(408, f"The {what} did not arrive within {_SECONDS:g} seconds. Send it again.", CLOSE)

@@ -12,11 +12,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from anthropic import AsyncAnthropic
 from attrs import define, field
 
 from tests.kit.fork_server import Line, serve as serve_programs
-from tests.kit.posting import PostingProvider
-from tests.kit.warm_up import warm_up
+from tests.kit.warm_up import async_client, warm_up
 from toolloop import SqliteStore, ToolContext, sub_loop, tool
 from toolloop.acp import AcpLoops, AcpSession, Factory, serve
 from toolloop.acp.__main__ import main
@@ -112,7 +112,7 @@ def model(body: dict[str, Any]) -> Any:
 def loops_at(folder: Path, url: str, **more: Any) -> AcpLoops:
     """The loops of an agent whose model answers at an address."""
     given = {
-        "provider": PostingProvider(url),
+        "provider": async_client(url),
         "person": "ana",
         "params": PARAMS,
         "tools": tools_of(Ran(folder / "ran")),
@@ -167,7 +167,7 @@ def serve_socket(factory: Factory, end: socket.socket) -> None:
                 await serve(make, source, sink)
             finally:
                 for client in clients:
-                    if hasattr(client, "close"):
+                    if isinstance(client, AsyncAnthropic):
                         await client.close()
 
     with suppress(OSError):  # the editor left while it was sent something

@@ -12,8 +12,7 @@ import anyio.to_thread
 import uvicorn
 
 from tests.kit.fork_server import Line, serve
-from tests.kit.posting import PostingProvider
-from tests.kit.warm_up import warm_up
+from tests.kit.warm_up import async_client, warm_up
 from toolloop import Ask, LoopConfig, Person, SqliteStore, ToolContext, sub_loop, tool
 from toolloop.agui import agui_app
 from toolloop.stores import StoredLoop
@@ -89,7 +88,7 @@ def serve_agui(line: Line, *, store: str, model: str, witness: str, is_shared: b
     """Serve AG-UI at a free port. `is_shared`: all persons see all threads, which exist already."""
     app = agui_app(
         SqliteStore(store),
-        PostingProvider(model),
+        async_client(model),
         tools_of(line, Path(witness)),
         params=PARAMS,
         who=who,

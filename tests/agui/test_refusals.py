@@ -39,6 +39,8 @@ def door() -> Iterator[Door]:
         (403, {"origin": "null"}),
         (403, {"origin": "https://[evil"}),
         (403, {"sec-fetch-site": "cross-site"}),
+        (403, {"sec-fetch-site": "same-origin", "origin": "https://evil.example.org"}),
+        (403, {"referer": "https://evil.example.org/page"}),
         (403, {"x-user": ""}),
         (503, {"x-user": "broken"}),
         (415, {"content-type": "text/plain"}),
@@ -58,6 +60,12 @@ def test_a_request_is_refused_before_its_body_is_read(door: Door, status: int, c
         line.sendall(f"POST / HTTP/1.1\r\n{head}\r\n".encode())  # of the body, nothing is sent
         assert line.recv(1000).split()[1] == str(status).encode()
     assert len(door.store.list()) == before
+
+
+def test_an_unknown_host_name_is_refused_like_the_rest(door: Door) -> None:
+    """As JSON, with what its operator can do."""
+    refused = door.http.post(door.url, headers={**SENT, "host": "evil.example.org"}, json={})
+    assert (refused.status_code, "see hosts= of agui_app" in refused.json()["error"]) == (421, True)
 
 
 def test_pages_of_this_site_and_of_named_origins_are_answered(door: Door) -> None:

@@ -8,10 +8,8 @@ is about the start itself (what an import loads, how long it takes) is tested wi
 from __future__ import annotations
 
 import atexit
-import contextlib
 import fcntl
 import functools
-import importlib
 import os
 import runpy
 import signal
@@ -25,18 +23,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Self
 
-import anthropic
-
-import toolloop
 from tests.kit.fork_server import ForkServer, serve
-from toolloop import testing
+from tests.kit.warm_up import warm_up
 
 _LOADED = (
     "fastapi",
-    "httpcore2",
     "toolloop._cli.run",
     "toolloop.inbox.page.serving",
-    "toolloop.stores.sqlite.store",
     "toolloop._worker.sync",
     "uvicorn",
 )
@@ -165,22 +158,6 @@ def run(arguments: Sequence[str], keys: str = "", **options: Any) -> subprocess.
         return subprocess.CompletedProcess(list(arguments), code, out.read().decode(), err.read().decode())
 
 
-def _warm_up() -> None:
-    """Load what programs load, and what that loads at its first use. It starts no thread, and no task is left."""
-    for name in _LOADED:
-        with contextlib.suppress(ImportError):
-            importlib.import_module(name)
-    anthropic.Anthropic(api_key="none").close()
-    params = {"model": "claude-opus-5-5", "max_tokens": 100, "messages": [{"role": "user", "content": "Look."}]}
-    provider = testing.ScriptedProvider([testing.reply(calls=[("look", {})]), testing.reply("Done.")])
-    toolloop.ToolLoopHandle(provider, params=params, tools=[toolloop.tool(_look)]).run().unwrap()
-
-
-def _look() -> str:
-    """Look."""
-    return "seen"
-
-
 def _become(
     descriptors: Sequence[int],
     arguments: list[str],
@@ -220,6 +197,6 @@ def _become(
 
 
 if __name__ == "__main__":
-    _warm_up()
+    warm_up(*_LOADED)
     if asked := serve(socket.socket(fileno=int(sys.argv[1])), {}):
         _become(asked[1], **asked[0])

@@ -13,7 +13,7 @@ from toolloop._engine.policies import Around, Policies
 from toolloop._engine.sub_loops import SubLoop
 from toolloop._interface.calls import PolicyView
 from toolloop._interface.config import LoopConfig
-from toolloop._messages.tool_changes import list_defined_in, may_add_tools
+from toolloop._messages.tool_changes import decode_changing, list_defined, may_add_tools
 from toolloop._requests.params import Secrets, list_external_names
 from toolloop._requests.request_maker import RequestMaker
 from toolloop.events import Observer
@@ -81,7 +81,7 @@ class Runtime:
         names = list_external_names({"tools": given}, self.tools.names) if given else frozenset[str]()
         if all(call.name in names or self.tools.get(call.name) for call in loop.calls):
             return names
-        defined = list_defined_in(list_messages(loop))
+        defined = list_defined(decode_changing(list_messages(loop)))
         return names | list_external_names({"tools": defined}, self.tools.names)
 
     def list_known_tools(self, loop: Loop) -> Collection[str] | None:

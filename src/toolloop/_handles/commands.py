@@ -36,7 +36,7 @@ from toolloop._interface.message_edits import (
     stale_edit,
 )
 from toolloop._journal.batch_writer import changed_metadata
-from toolloop._messages.tool_changes import may_change_tools, names_defined_in
+from toolloop._messages.tool_changes import decode_changing, list_names_ever_defined, may_change_tools
 from toolloop._requests.output import find_format, with_format
 from toolloop.errors import IllegalCommand, InvalidHistory
 from toolloop.machine.machine import allowed
@@ -189,7 +189,7 @@ class Commands:
             return None
         loop = state.root
         whole = (*list_messages(loop), *loop.queued, *list_kept_texts(loop), *texts) if tools else ()
-        defined = names_defined_in(whole)
+        defined = list_names_ever_defined(decode_changing(whole))
         brought = [text for text in tools if decode(text)["name"] not in defined]  # one that a message defines is left
         new = list_new_tools(state.root.setup, brought)
         refuse_crowd(state.root.setup, new)

@@ -44,8 +44,7 @@ class SharedJournal(Journal):
     handle calls `commit` and `refresh` in a thread, and takes only `lock` itself.
 
     Attributes:
-        store: the store.
-        loop_id: the id of the loop.
+        store: the store. `loop_id`: the id of the loop.
         rev: the revision that is known here; 0 if it does not exist yet.
         first_id: the id of its first event. A journal with another first id is another loop.
         lease: the lease under which this process drives the loop. `term`: for how long.

@@ -89,18 +89,17 @@ def list_defined(messages: Iterable[Any]) -> list[dict[str, Any]]:
     return list(found.values())
 
 
-def names_defined_in(texts: Iterable[str]) -> set[Any]:
-    """Return the names of all tools that messages, as JSON texts, define: the request may have none of them.
+def list_names_ever_defined(messages: Iterable[Any]) -> set[Any]:
+    """Return the names of all tools that messages define: a request may have none of them.
 
     One that was removed again counts, too: it may be added again by its name.
     """
-    changes = find_changes(runs_of(decode(text) for text in texts if may_change_tools((text,))))
-    return {change.definition.get("name") for change in changes if change.definition}
+    return {change.definition.get("name") for change in find_changes(runs_of(messages)) if change.definition}
 
 
-def list_defined_in(texts: Iterable[str]) -> list[dict[str, Any]]:
-    """Return `list_defined` of messages as JSON texts."""
-    return list_defined(decode(text) for text in texts if may_change_tools((text,)))
+def decode_changing(texts: Iterable[str]) -> Iterator[Any]:
+    """Yield those of some messages, as JSON texts, that may change tools."""
+    yield from (decode(text) for text in texts if may_change_tools((text,)))
 
 
 def toolset_of(definition: Any) -> str | None:

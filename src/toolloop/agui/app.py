@@ -160,7 +160,7 @@ def _served(threads: Threads, door: Door, hosts: Collection[str], *, stops_with_
     retry = partial(command, AsyncInbox.retry)
 
     post = partial(Route, methods=["POST"])
-    known = Middleware(for_hosts, hosts=hosts, see="hosts= of agui_app")
+    known = Middleware(for_hosts, hosts=hosts, see="hosts= of agui_app", respond=_refuse)
     allowed: Any = partial(Middleware, CORSMiddleware, allow_methods=["POST"], allow_headers=["*"])
     return Starlette(
         routes=[post("/", run), post("/{thread:path}/stop", stop), post("/{thread:path}/retry", retry)],
@@ -168,6 +168,10 @@ def _served(threads: Threads, door: Door, hosts: Collection[str], *, stops_with_
         middleware=[known, allowed(allow_origins=[*door.origins], allow_credentials=True)],
         lifespan=lifespan,
     )
+
+
+def _refuse(text: str, status: int) -> Response:
+    return JSONResponse({"error": text.strip()}, status)
 
 
 async def _refused(_: Request, error: Any) -> Response:

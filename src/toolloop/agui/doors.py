@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from toolloop._web import Who, ask_who, is_of_this_site, read_body
+from toolloop._web import CLOSE, Who, ask_who, is_of_this_site, is_own_address, read_body
 from toolloop.machine.values.names import Person
 
 MOST: Final = 16_000_000  # bytes of an input: a client sends the whole conversation each time
@@ -42,7 +42,8 @@ class Door:
 
         """
         origin = request.headers.get("origin", "").lower()
-        if origin not in self.origins and (origin == "null" or not is_of_this_site(request)):
+        is_own = is_of_this_site(request) and (not origin or is_own_address(origin, request))
+        if not is_own and origin not in self.origins:
             raise HTTPException(403, "A page of this origin may not send requests. Add it to origins= of agui_app.")
         try:
             found = await ask_who(self.who, request)
@@ -55,7 +56,7 @@ class Door:
         if person is None:
             raise HTTPException(403, "You are not logged in, or not allowed to use this agent.")
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-            raise HTTPException(415, "Send the input as application/json.", {"connection": "close"})
+            raise HTTPException(415, "Send the input as application/json.", CLOSE)
         return person
 
 

@@ -10,7 +10,7 @@ from typing import Final
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from toolloop._web import read_body
+from toolloop._web import CLOSE, read_body
 from toolloop.inbox.page.forms import BadForm, line_ends
 
 MOST: Final = 7_000_000  # bytes of a form: what a text of 2 MB can become in it
@@ -19,7 +19,6 @@ _FIELDS = 20_000
 _MALFORMED = re.compile(rb"%(?![0-9A-Fa-f]{2})|[\r\n]")
 _TYPE = "application/x-www-form-urlencoded"
 _FORM = "toolloop.form"  # the form in the scope of its request
-_CLOSE = {"connection": "close"}  # the rest of the body is not read
 
 
 class ValueTooLong(BadForm):
@@ -45,7 +44,7 @@ async def read_form(request: Request) -> dict[str, str]:
 
     """
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != _TYPE:
-        raise HTTPException(415, f"Send the form as {_TYPE}.", _CLOSE)
+        raise HTTPException(415, f"Send the form as {_TYPE}.", CLOSE)
     form = _parse(await read_body(request, "form", MOST))
     request.scope[_FORM] = form
     return form

@@ -64,7 +64,7 @@ class Recent:
         )
 
     def shorten(self) -> Recent:
-        """Return it with fewer events: as many as are worth to be remembered."""
+        """Return it without its older events: the newest 100 stay, and those back to a state without an open round."""
         last = len(self.steps) - _KEPT
         at = next((at for at in range(last, 0, -1) if round_of(self.steps[at - 1][1].root) is None), 0)
         if not at:
