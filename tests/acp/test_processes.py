@@ -19,6 +19,7 @@ from tests.acp.agents import Ran, model
 from tests.acp.editor import Card, Editor, NpmClients
 from tests.kit.effort import IS_DEEP, examples
 from tests.kit.fork_server import Child, ForkServer
+from tests.kit.warm_python import warm
 from toolloop import Approve, Deny, Inbox, SqliteStore
 from toolloop.acp.__main__ import main
 from toolloop.machine.record import journal_events as ev
@@ -31,7 +32,7 @@ from toolloop.testing.promises import check_promises
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[ForkServer]:
-    with ForkServer("tests.acp.agents") as server:
+    with ForkServer(warm("tests.acp.agents")) as server:
         yield server
 
 

@@ -9,11 +9,12 @@ import pytest
 
 from tests.agui.site import Node, Site, open_site
 from tests.kit.fork_server import ForkServer
+from tests.kit.warm_python import warm
 
 
 @pytest.fixture(scope="session")
 def forks() -> Iterator[ForkServer]:
-    with ForkServer("tests.agui.programs") as forks:
+    with ForkServer(warm("tests.agui.programs")) as forks:
         yield forks
 
 

@@ -15,6 +15,7 @@ from attrs import define, field
 from tests.dbos.support import DEADLINE, addresses, opened, until
 from tests.kit.fork_server import Child, ForkServer
 from tests.kit.postgres import needs_postgres
+from tests.kit.warm_python import warm
 from tests.promises.processes.programs import CALLS, ONCE, PARAMS, ROUNDS, TOOLS, Worker as Part
 from toolloop import Answer, Approve, Inbox, LoopContext, SqliteStore, Worker
 from toolloop.dbos import DurableLoops
@@ -30,7 +31,7 @@ PLACES: list[dict[str, Any]] = [
 
 @pytest.fixture(scope="module")
 def fork_server() -> Iterator[ForkServer]:
-    with ForkServer("tests.dbos.programs") as fork_server:
+    with ForkServer(warm("tests.dbos.programs")) as fork_server:
         yield fork_server
 
 

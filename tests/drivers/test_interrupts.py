@@ -25,6 +25,7 @@ from tests.kit.concurrency import DEADLINE, either_kind
 from tests.kit.effort import stride
 from tests.kit.fork_server import ForkServer, Line, started
 from tests.kit.tools import params
+from tests.kit.warm_python import warm
 from toolloop import (
     AsyncToolLoopHandle,
     Completed,
@@ -52,7 +53,7 @@ SWEEP = 3001  # how far apart the sweeps strike in `make test`
 @pytest.fixture(scope="module")
 def server() -> Iterator[ForkServer]:
     """What forks a program of its own for each interrupt."""
-    with ForkServer("tests.drivers.interrupted_program") as server:
+    with ForkServer(warm("tests.drivers.interrupted_program")) as server:
         yield server
 
 

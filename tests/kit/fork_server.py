@@ -18,8 +18,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, cast
+from typing import Any, Protocol, Self, cast
 
+ROOT = Path(__file__).parents[2]
 _DEADLINE = 60.0
 _MOST = 1 << 20
 _MOST_DESCRIPTORS = 16
@@ -118,34 +119,47 @@ class Child:
             self.wait()
 
 
-class ForkServer:
-    """The process that forks, seen from the test.
+class Process(Protocol):
+    """A process whose end can be waited for."""
+
+    def wait(self, seconds: float, /) -> int: ...
+
+
+def interpreter(programs: str, *, within: Sequence[str] = (), source: Path | None = None) -> Callable[[int], Process]:
+    """Return what runs a module, which serves its programs, in an interpreter of its own.
 
     Args:
-        programs: the module that is run, and serves its programs.
+        programs: the module.
         within: the command that runs it, such as one with a host of its own.
         source: a folder with the library that it imports, if that is another version.
 
     """
+    first = () if source is None else (str(source),)
+    command = [*within, *(() if within else (sys.executable, "-m")), programs]
+    return lambda number: subprocess.Popen(
+        [*command, str(number)], pass_fds=[number], cwd=ROOT, env={**os.environ, **paths(*first)}
+    )
 
-    def __init__(
-        self,
-        programs: str = "tests.promises.processes.programs",
-        *,
-        within: Sequence[str] = (),
-        source: Path | None = None,
-    ) -> None:
+
+def paths(*first: str) -> dict[str, str]:
+    """Return the variable with which an interpreter finds what this one does."""
+    return {"PYTHONPATH": os.pathsep.join((*first, str(ROOT), *sys.path))}
+
+
+class ForkServer:
+    """The process that forks, seen from the test.
+
+    Args:
+        starts: starts the process, which serves its programs at the descriptor that is given: `warm` of
+            `tests/kit/warm_python.py`, or `interpreter`.
+
+    """
+
+    def __init__(self, starts: Callable[[int], Process]) -> None:
         mine, its = socket.socketpair()
         mine.settimeout(_DEADLINE)
-        root = Path(__file__).parents[2]
-        first = () if source is None else (str(source),)
         with its:
-            self._process = subprocess.Popen(
-                [*within, *(() if within else (sys.executable, "-m")), programs, str(its.fileno())],
-                pass_fds=[its.fileno()],
-                cwd=root,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join((*first, str(root), *sys.path))},
-            )
+            self._process = starts(its.fileno())
         self._control = mine
         self._answers = Line(mine)
         self._children: list[Child] = []

@@ -19,11 +19,11 @@ import sys
 import tempfile
 import termios
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Self
 
-from tests.kit.fork_server import ForkServer, serve
+from tests.kit.fork_server import ROOT, ForkServer, interpreter, paths, serve
 from tests.kit.warm_up import warm_up
 
 _LOADED = (
@@ -40,7 +40,7 @@ _ABOVE = 64  # copies of descriptors are out of the way of those that a program 
 @functools.cache
 def _forks() -> ForkServer:
     """The process that forks, one for a process of tests."""
-    server = ForkServer("tests.kit.warm_python").__enter__()
+    server = ForkServer(interpreter("tests.kit.warm_python")).__enter__()
     atexit.register(server.__exit__, None, None, None)
     return server
 
@@ -156,6 +156,16 @@ def run(arguments: Sequence[str], keys: str = "", **options: Any) -> subprocess.
         out.seek(0)
         err.seek(0)
         return subprocess.CompletedProcess(list(arguments), code, out.read().decode(), err.read().decode())
+
+
+def warm(programs: str) -> Callable[[int], Program]:
+    """Return what runs a module that serves programs, for a `ForkServer`: its process has the libraries already."""
+
+    def start(number: int) -> Program:
+        env = {**os.environ, **paths()}
+        return Program(["-m", programs, str(number)], stdout=1, stderr=2, env=env, cwd=ROOT, pass_fds=[number])
+
+    return start
 
 
 def _become(

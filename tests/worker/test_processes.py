@@ -19,6 +19,7 @@ from tests.inbox.page.visitor import Visitor
 from tests.inbox.support import desk_of
 from tests.kit.fork_server import Child, ForkServer
 from tests.kit.postgres import database, in_postgres_deep, needs_postgres
+from tests.kit.warm_python import warm
 from tests.promises.processes.programs import ONCE, PARAMS, TOOLS, store_of
 from toolloop import Answer, Approve, Inbox, LoopConfig, ToolLoopHandle
 from toolloop.inbox import InboxCall
@@ -34,7 +35,7 @@ KINDS = ("sync", "asyncio", "trio")
 
 @pytest.fixture(scope="module")
 def fork_server() -> Iterator[ForkServer]:
-    with ForkServer("tests.worker.programs") as fork_server:
+    with ForkServer(warm("tests.worker.programs")) as fork_server:
         yield fork_server
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from tests.kit.fork_server import ForkServer
 from tests.kit.postgres import database, in_postgres
+from tests.kit.warm_python import warm
 from tests.promises.processes.programs import store_of
 from tests.worker.test_waking import PARAMS, hold
 from toolloop import Approve, Inbox, ToolLoopHandle, Worker
@@ -20,7 +21,7 @@ from toolloop.testing import ScriptedProvider
 
 @pytest.fixture(scope="module")
 def fork_server() -> Iterator[ForkServer]:
-    with ForkServer("tests.worker.programs") as fork_server:
+    with ForkServer(warm("tests.worker.programs")) as fork_server:
         yield fork_server
 
 

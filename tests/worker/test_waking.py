@@ -13,6 +13,7 @@ from attrs import evolve
 
 from tests.kit.fork_server import Child, ForkServer
 from tests.kit.postgres import database, in_postgres
+from tests.kit.warm_python import warm
 from tests.promises.processes.programs import store_of
 from tests.worker.support import place_of
 from toolloop import Approve, Inbox, ToolLoopHandle, tool
@@ -34,7 +35,7 @@ def hold() -> str:
 
 @pytest.fixture(scope="module")
 def fork_server() -> Iterator[ForkServer]:
-    with ForkServer("tests.worker.programs") as fork_server:
+    with ForkServer(warm("tests.worker.programs")) as fork_server:
         yield fork_server
 
 

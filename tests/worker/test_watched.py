@@ -15,6 +15,7 @@ from tests.inbox.page.visitor import Visitor
 from tests.inbox.support import desk_of
 from tests.kit.fork_server import Child, ForkServer
 from tests.kit.postgres import database, in_postgres
+from tests.kit.warm_python import warm
 from tests.kit.world import wait
 from tests.promises.processes.programs import store_of
 from tests.worker.watched_program import WORDS
@@ -37,7 +38,7 @@ def draw() -> str:
 
 @pytest.fixture(scope="module")
 def fork_server() -> Iterator[ForkServer]:
-    with ForkServer("tests.worker.watched_program") as fork_server:
+    with ForkServer(warm("tests.worker.watched_program")) as fork_server:
         yield fork_server
 
 

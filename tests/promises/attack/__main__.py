@@ -16,6 +16,7 @@ from pathlib import Path
 
 from tests.kit.fork_server import ForkServer
 from tests.kit.postgres import leave_shared_server
+from tests.kit.warm_python import warm
 from tests.promises.attack.attacks import ATTACKS, COUNTS
 from tests.promises.attack.places import LeftOut
 from tests.promises.attack.row import Row, table
@@ -26,7 +27,7 @@ TABLE = re.compile(r"(?<=<!-- attacked -->\n).*?(?=<!-- end of attacked -->)", r
 
 def attacked(share: float, seed: int) -> Iterator[Row]:
     """Run every attack with a share of its full count."""
-    with ForkServer("tests.promises.attack.programs") as server:
+    with ForkServer(warm("tests.promises.attack.programs")) as server:
         for name, attack in ATTACKS.items():
             sys.stderr.write(f"{name} ...\n")
             with tempfile.TemporaryDirectory() as folder:

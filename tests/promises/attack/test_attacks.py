@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.kit.fork_server import ForkServer
+from tests.kit.warm_python import warm
 from tests.promises.attack.attacks import ATTACKS
 from tests.promises.attack.places import LeftOut
 
@@ -34,7 +35,7 @@ ROUNDS = {
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[ForkServer]:
-    with ForkServer("tests.promises.attack.programs") as server:
+    with ForkServer(warm("tests.promises.attack.programs")) as server:
         yield server
 
 

@@ -6,7 +6,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from tests.kit.fork_server import ForkServer
+from tests.kit.fork_server import ForkServer, interpreter
 from tests.promises.attack.places import LeftOut, earlier_source, place_in
 from tests.promises.attack.races import run_races
 from tests.promises.attack.row import Row
@@ -25,7 +25,7 @@ def attack(rounds: int, seed: int, folder: Path, server: ForkServer) -> Row:
     places = [place_in("sqlite", folder)]
     with suppress(LeftOut):
         places.append(place_in("postgres", folder))
-    with ForkServer("tests.promises.attack.programs", source=source) as earlier:
+    with ForkServer(interpreter("tests.promises.attack.programs", source=source)) as earlier:
         assert earlier.start("version").end() == os.fspath(source)
         for number, place in enumerate(places):
             own = folder / f"{number}"

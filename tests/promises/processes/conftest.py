@@ -10,12 +10,13 @@ import pytest
 
 from tests.kit.fork_server import ForkServer
 from tests.kit.postgres import database, needs_postgres
+from tests.kit.warm_python import warm
 from tests.promises.processes.shared_store import SharedStore
 
 
 @pytest.fixture(scope="session")
 def fork_server() -> Iterator[ForkServer]:
-    with ForkServer() as fork_server:
+    with ForkServer(warm("tests.promises.processes.programs")) as fork_server:
         yield fork_server
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.fork_server import ForkServer
+from tests.kit.fork_server import ForkServer, interpreter
 from tests.kit.postgres import database, needs_postgres
 from tests.promises.processes.shared_store import SharedStore
 from toolloop.stores import PostgresStore
@@ -42,7 +42,8 @@ def elsewhere(request: pytest.FixtureRequest) -> Iterator[ForkServer]:
     """A machine whose clock is wrong."""
     if not has_namespaces():
         pytest.skip("this process may not make namespaces")
-    with ForkServer(within=(*ELSEWHERE, sys.executable, "-c", WRONG.format(request.param))) as server:
+    within = (*ELSEWHERE, sys.executable, "-c", WRONG.format(request.param))
+    with ForkServer(interpreter("tests.promises.processes.programs", within=within)) as server:
         yield server
 
 

@@ -23,6 +23,7 @@ from tests.kit.effort import IS_DEEP
 from tests.kit.fork_server import ForkServer
 from tests.kit.machine.voting import Judge, with_omitted
 from tests.kit.postgres import database, needs_postgres
+from tests.kit.warm_python import warm
 from tests.promises.processes.office import opened
 from tests.promises.processes.programs import store_of
 from toolloop import Answer, Approve, Deny, Grant, Inbox, Person, Rerun
@@ -51,7 +52,7 @@ ASKS: tuple[Any, ...] = (
 
 @pytest.fixture(scope="module")
 def drivers() -> Iterator[ForkServer]:
-    with ForkServer("tests.promises.processes.office") as fork_server:
+    with ForkServer(warm("tests.promises.processes.office")) as fork_server:
         yield fork_server
 
 
