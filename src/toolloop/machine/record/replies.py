@@ -64,10 +64,16 @@ class ParsedReply:
         """Return the entry for the usage log. `costs`: of the parts, in their order."""
         parts = with_costs(self.parts, costs)
         entry = IterationUsage(
-            iteration, self.model, self.stop_reason, self.request_id, sum_usage(parts), seconds, parts=parts
+            iteration,
+            self.model,
+            self.stop_reason,
+            self.request_id,
+            sum_usage(parts),
+            seconds,
+            is_partial=any(part.is_partial for part in parts),
+            cache_miss=self.cache_miss,
         )
-        entry = evolve(entry, is_partial=any(part.is_partial for part in parts), cache_miss=self.cache_miss)
-        return entry if parts != evolve(entry, parts=()).by_model else evolve(entry, parts=())
+        return entry if parts == entry.by_model else evolve(entry, parts=parts)
 
     def calls(self, *, members: bool = True) -> tuple[Call, ...]:
         """Return the client calls in the model's order. The server runs its own calls. `members`: see `Setup`."""
