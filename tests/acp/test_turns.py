@@ -176,6 +176,7 @@ class Failing(SqliteStore):
 
     Attributes:
         left: how many times each of its methods fails; `answer` is an append that is stored, and whose answer is lost.
+        before: how many times it works before that.
         failed_at: when it failed, in seconds.
 
     """
@@ -183,10 +184,13 @@ class Failing(SqliteStore):
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         self.left: Counter[str] = Counter()
+        self.before: Counter[str] = Counter()
         self.failed_at: list[float] = []
 
     def _fail(self, method: str) -> None:
-        if self.left[method]:
+        if self.left[method] and self.before[method]:
+            self.before[method] -= 1
+        elif self.left[method]:
             self.left[method] -= 1
             self.failed_at.append(time.monotonic())
             raise StoreError("the network is down")
@@ -202,6 +206,10 @@ class Failing(SqliteStore):
     def now(self) -> float:
         self._fail("now")
         return time.time()
+
+    def acquire(self, *given: Any, **more: Any) -> Any:
+        self._fail("acquire")
+        return super().acquire(*given, **more)
 
     def append(self, *given: Any, **more: Any) -> Any:
         self._fail("append")
@@ -248,6 +256,34 @@ def test_an_answer_outlives_a_store_that_fails(desk: Desk, method: str) -> None:
     assert len(store.failed_at) == 1
     assert [each.kind for each in desk.inbox.trail(session) if each.path] == ["approve"]
     assert desk.ran == ["send bo"]
+
+
+@pytest.mark.parametrize("method", ["head", "acquire", "append", "answer"])
+def test_a_prompt_outlives_a_store_that_fails(desk: Desk, method: str) -> None:
+    """Wherever that is: what was said is said once, and the call runs once."""
+    store = failing_store(desk)
+    editor = desk.open()
+    sessions = [editor.new() for _ in range(5)]
+    for before, session in enumerate(sessions):
+        store.left[method], store.before[method] = 1, before
+        assert editor.turn(session, "look a.txt") == "end_turn"
+        assert [each.kind for each in desk.inbox.trail(session)] == ["metadata", "say"]
+    assert editor.said == "I do it.All done." * len(sessions)
+    assert desk.ran == ["look a.txt"] * len(sessions)
+    assert store.failed_at
+
+
+def test_a_cancellation_outlives_a_store_that_fails(desk: Desk) -> None:
+    store = failing_store(desk)
+    editor = desk.open()
+    session = editor.new()
+    answer = editor.prompt(session, "send bo")
+    editor.card()
+    store.left["head"] = store.left["append"] = 2
+    editor.cancel(session)
+    assert answer.result(30) == {"stopReason": "cancelled"}
+    assert editor.turn(session, "hello") == "end_turn"
+    assert desk.ran == []
 
 
 def test_another_process_that_drives_is_waited_for(desk: Desk) -> None:

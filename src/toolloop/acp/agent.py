@@ -37,10 +37,9 @@ _CAN = {
 class Agent:
     """Answers an editor."""
 
-    connection: Connection
-
-    def __init__(self, factory: Factory) -> None:
+    def __init__(self, factory: Factory, transport: LineTransport) -> None:
         """Start without sessions. `factory`: see `serve`."""
+        self.connection: Connection = Connection(self.answer, transport, listening=False)
         self._factory = factory
         self._sessions: dict[str, Session] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -70,6 +69,7 @@ class Agent:
 
     async def close(self) -> None:
         """Leave all sessions as they are."""
+        await self.connection.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -186,10 +186,8 @@ async def serve(factory: Factory, source: BinaryIO, sink: BinaryIO) -> None:
         sink: where messages are written to. Nothing else may write there.
 
     """
-    agent = Agent(factory)
-    agent.connection = Connection(agent.answer, LineTransport(source, sink), listening=False)
+    agent = Agent(factory, LineTransport(source, sink))
     try:
         await agent.connection.main_loop()
     finally:
-        await agent.connection.close()
         await agent.close()

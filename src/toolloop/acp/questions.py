@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import partial
+from typing import Any
 
 from acp import RequestError
 from acp.core import Connection
@@ -17,17 +18,17 @@ from toolloop.acp.loops import AcpLoops
 from toolloop.acp.screen import Screen
 from toolloop.errors import CallerError
 from toolloop.inbox import AsyncInbox, Offer
-from toolloop.inbox.shown.words import PAST, Need
+from toolloop.inbox.shown.words import PAST
 from toolloop.inbox.watching import patiently
 from toolloop.machine.values.calls import Approve, Decision, Deny, Grant, Rerun
-from toolloop.machine.values.demands import Demand
 from toolloop.machine.values.jsontext import JSON
 from toolloop.stores.optional import now_at, watching
 from toolloop.tools.calls import ToolCall
 
 _POLL = 1.0  # seconds, for deadlines, and for stores that do not report changes
-Option = tuple[str, str, Decision]  # what the person reads, the kind of the protocol, and what it means
-Card = asyncio.Task[Option | None]  # the answer to a question that the editor shows; None: it went away without one
+_LATE = "Your answer came later, and changes nothing."
+Option = tuple[str, str, str, Decision]  # its id, what the person reads, the kind of the protocol, and what it means
+Card = asyncio.Task[Decision | None]  # the answer to a question that the editor shows; None: it decides nothing
 
 
 @define(eq=False)
@@ -35,17 +36,19 @@ class Turn:
     """A prompt that is under way, or what continues after a load.
 
     Attributes:
-        cancelled: set once the editor cancelled it.
+        cancelled: done once the editor cancelled it.
         is_left: whether its questions are given up: it was cancelled, or another prompt came.
         news: set when something may have happened that its questions wait for.
         asked: the digests of the calls that the person was asked about in it. None is asked about twice.
+        open: the calls whose cards still count, each with its card, by digest.
 
     """
 
-    cancelled: asyncio.Event = field(factory=asyncio.Event)
+    cancelled: asyncio.Future[Any] = field(factory=asyncio.Future)
     is_left: bool = False
     news: asyncio.Event = field(factory=asyncio.Event)
     asked: set[str] = field(factory=set)
+    open: dict[str, tuple[ToolCall, Card]] = field(factory=dict)
 
     def leave(self) -> None:
         """Give up its questions."""
@@ -71,113 +74,100 @@ class Questions:
     inbox: AsyncInbox
     screen: Screen
     editor: Connection
-    _late: set[asyncio.Task[None]] = field(init=False, factory=set)
+    _cards: set[Card] = field(init=False, factory=set)  # the editor keeps one until it is answered
 
     async def ask(self, turn: Turn) -> None:
         """Ask about the calls that the person may decide, until all are decided or the questions are given up."""
-        cards = dict[Card, ToolCall]()
-        try:
-            await patiently(self.handle.loop_id, partial(self._follow, cards, turn))
-        finally:
-            for card, call in cards.items():
-                self._leave(card, call)
-
-    async def _follow(self, cards: dict[Card, ToolCall], turn: Turn) -> None:
         with watching(self.loops.store, partial(call_soon(), turn.news.set)):
-            while not turn.is_left and await self._look(cards, turn):
+            while await self._look(turn):
                 with suppress(TimeoutError):
                     await asyncio.wait_for(turn.news.wait(), _POLL)
                 turn.news.clear()
 
-    async def _look(self, cards: dict[Card, ToolCall], turn: Turn) -> bool:
+    async def _look(self, turn: Turn) -> bool:
         """Take each card that is answered or whose call is decided elsewhere, and ask about new calls.
 
-        Return whether cards are left.
+        Return whether cards are left that count.
         """
         self.handle.tick(await in_thread(partial(now_at, self.loops.store)))
         await self.handle.flush()
-        waiting = {call.digest for call in self.handle.pending}
-        for card, call in [*cards.items()]:
+        waiting = {call.digest: call for call in self.handle.pending}
+        for digest, (call, card) in [*turn.open.items()]:
             if card.done():
-                if (option := card.result()) is not None:
-                    await self._decide(call, option[2])
-            elif call.digest not in waiting:
+                if (decision := card.result()) is not None:
+                    await self._decide(call, decision)
+                del turn.open[digest]
+            elif digest not in waiting:
+                del turn.open[digest]
                 await self._tell(call)
-                self._leave(card, call)
-            else:
-                continue
-            del cards[card]
-        for call in self.handle.pending:
-            if call.digest not in turn.asked:
-                if (shown := await self._show(call)) is not None:
-                    shown.add_done_callback(lambda _: turn.news.set())
-                    cards[shown] = call
-                turn.asked.add(call.digest)
-        return bool(cards)
+        if turn.is_left:
+            return False
+        if not waiting.keys() <= turn.asked:
+            offers = await self.inbox.offers(self.handle.loop_id)
+            for digest, call in waiting.items():
+                if digest not in turn.asked and (options := [*self._options(call, offers)]):
+                    await self._show(turn, call, options)
+                turn.asked.add(digest)
+        return bool(turn.open)
 
-    def describe_rest(self) -> str:
-        """Return what still waits, and where it can be decided."""
-        parts = [(call, self._need(call).still_needed) for call in self.handle.pending]
-        what = ", ".join(f"{call.name} ({'an answer' if call.why == 'external' else need})" for call, need in parts)
-        return (
+    async def show_rest(self) -> None:
+        """Say what still waits, and where it can be decided."""
+        offers = await self.inbox.offers(self.handle.loop_id)
+        needs = {path: offer.needs or "one person" for path, offer in offers.items()}
+        calls = [(call.name, call.why, needs.get("/".join(call.path))) for call in self.handle.pending]
+        what = ", ".join(f"{name} ({'an answer' if why == 'external' else need})" for name, why, need in calls)
+        await self.screen.note(
             f"Still waiting: {what}. Calls that you may decide are asked about again after your next message. The page "
             f"and the command `toolloop review` show all of them, in the loop {self.handle.loop_id}."
         )
 
-    def _need(self, call: ToolCall) -> Need:
-        return Need(call.demands or (Demand(),), call.counted_approvals, self.loops.person)
-
-    async def _show(self, call: ToolCall) -> Card | None:
-        if not (options := self._offer(call, await self.inbox.offers(self.handle.loop_id))):
-            return None
+    async def _show(self, turn: Turn, call: ToolCall, options: list[Option]) -> None:
         fields = await self.screen.show_call(call.path, call.name)
         if call.reason:
             await self.screen.note(f"{call.name}: {call.reason}")
-        return asyncio.create_task(self._request(fields, options))
+        card = asyncio.create_task(self._request(turn, call, fields, options))
+        turn.open[call.digest] = call, card
+        self._cards.add(card)
+        card.add_done_callback(self._cards.discard)
 
-    async def _request(self, fields: dict[str, JSON], options: dict[str, Option]) -> Option | None:
-        shown = [{"optionId": name, "name": label, "kind": kind} for name, (label, kind, _) in options.items()]
+    async def _request(self, turn: Turn, call: ToolCall, fields: JSON, options: list[Option]) -> Decision | None:
+        """Show a card, and return what its answer means. One that does not count any more is described: it came late.
+
+        The SDK cannot take a card back.
+        """
+        shown = [{"optionId": name, "name": label, "kind": kind} for name, label, kind, _ in options]
         asked = {"sessionId": self.handle.loop_id, "toolCall": fields, "options": shown}
+        decision: Decision | None = None
         with suppress(RequestError, ConnectionError):
             match await self.editor.send_request("session/request_permission", asked):
-                case {"outcome": {"outcome": "selected", "optionId": str(name)}}:
-                    return options.get(name)
-        return None
+                case {"outcome": {"outcome": "selected", "optionId": chosen}}:
+                    decision = next((each for name, _, _, each in options if name == chosen), None)
+        if decision is not None and (turn.is_left or call.digest not in turn.open):
+            await patiently(self.handle.loop_id, partial(self._tell, call, _LATE))
+            return None
+        turn.news.set()
+        return decision
 
-    def _offer(self, call: ToolCall, offers: Mapping[str, Offer]) -> dict[str, Option]:
-        """Return the answers that the person may give; none if others must decide the call."""
+    def _options(self, call: ToolCall, offers: Mapping[str, Offer]) -> Iterator[Option]:
+        """Yield the answers that the person may give; none if others must decide the call."""
         offer = offers.get("/".join(call.path))
         if call.why == "external" or offer is None or offer.digest != call.digest:
-            return {}
+            return
         if offer.needs and offer.kinds.isdisjoint({"approve", "rerun"}):  # others must decide: no turn waits for them
-            return {}
-        options = dict[str, Option]()
+            return
         if "approve" in offer.kinds:
-            options["once"] = ("Allow once", "allow_once", Approve())
+            yield "once", "Allow once", "allow_once", Approve()
         if "rerun" in offer.kinds:
-            options["again"] = ("Run it again: it may have run already", "allow_once", Rerun())
+            yield "again", "Run it again: it may have run already", "allow_once", Rerun()
         if "grant" in offer.kinds:
-            exact = "Allow exactly this again, in this session"
-            options["exact"] = (exact, "allow_always", Approve(remember=Grant()))
+            yield "exact", "Allow exactly this again, in this session", "allow_always", Approve(remember=Grant())
             wider = self.loops.always.get(call.name)
             if wider is not None and self.loops.may is None:  # with rights, only what was approved may be granted
                 values = ", ".join(f"{key} = {value}" for key, value in (wider.match or {}).items())
                 label = f"Allow {call.name} with {values or 'any input'}, in this session"
-                options["wider"] = (label, "allow_always", Approve(remember=wider))
+                yield "wider", label, "allow_always", Approve(remember=wider)
         if "deny" in offer.kinds:
-            options["reject"] = ("Reject", "reject_once", Deny("It was rejected in the editor."))
-        return options
-
-    def _leave(self, card: Card, call: ToolCall) -> None:
-        """Let a card be whose answer does not count any more. The SDK cannot take it back."""
-
-        async def take_late() -> None:
-            if await card is not None:
-                await self._tell(call, "Your answer came later, and changes nothing.")
-
-        task = asyncio.create_task(take_late())
-        self._late.add(task)
-        task.add_done_callback(self._late.discard)
+            yield "reject", "Reject", "reject_once", Deny("It was rejected in the editor.")
 
     async def _decide(self, call: ToolCall, decision: Decision) -> None:
         try:

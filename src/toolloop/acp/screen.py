@@ -58,9 +58,9 @@ class Screen:
         """Tell the person something that the model did not say."""
         await self._say("agent_message_chunk", f"\n\n_{text}_\n\n")
 
-    async def show_call(self, path: tuple[str, ...], tool: str) -> dict[str, JSON]:
-        """Show a call of a tool that has not ended, and return its fields."""
-        fields, name = self._describe(path, tool), "/".join(path)
+    async def show_call(self, path: tuple[str, ...], tool: str, given: JSON = None) -> dict[str, JSON]:
+        """Show a call of a tool that has not ended, and return its fields. `given`: its input as the model gave it."""
+        fields, name = self._describe(path, tool, given or {}), "/".join(path)
         kind = "tool_call_update" if name in self._contents else "tool_call"
         self._contents[name] = fields["content"]
         self._open.add(name)
@@ -91,10 +91,7 @@ class Screen:
                 case "thinking":
                     await self._say("agent_thought_chunk", part.text, part.message)
                 case "call":
-                    self._contents[part.id] = []
-                    self._open.add(part.id)
-                    fields = {"toolCallId": part.id, "title": _title(part.name, part.input or {}), "status": "pending"}
-                    await self._send({"sessionUpdate": "tool_call", **fields, "rawInput": part.input})
+                    await self.show_call((part.id,), part.name, part.input)
                 case "result":
                     await self.finish(part.id, part.text, is_error=part.is_error)
                 case kind:
@@ -114,10 +111,10 @@ class Screen:
     async def _update(self, name: str, **fields: JSON) -> None:
         await self._send({"sessionUpdate": "tool_call_update", "toolCallId": name, **fields})
 
-    def _describe(self, path: tuple[str, ...], tool: str) -> dict[str, JSON]:
-        fields: dict[str, JSON] = {"toolCallId": "/".join(path), "title": tool, "kind": "other", "status": "pending"}
+    def _describe(self, path: tuple[str, ...], tool: str, given: JSON) -> dict[str, JSON]:
+        fields: dict[str, JSON] = {"toolCallId": "/".join(path), "kind": "other", "status": "pending"}
         if (call := self._handle.state.find_call(path)) is None:  # its round is closed by now
-            return {**fields, "content": []}
+            return {**fields, "title": _title(tool, given), "rawInput": given, "content": []}
         setup = self._handle.state.loops[path[:-1]].setup
         facts, secrets = setup.tool(tool), setup.secrets_of(tool)
         given = hide_secrets(json.loads(call.effective_input), secrets, self._loops.store.secret)

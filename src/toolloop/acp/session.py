@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import uuid
 from contextlib import suppress
+from functools import partial
 from textwrap import shorten
 
 from acp import RequestError
@@ -16,6 +18,7 @@ from toolloop.acp.questions import Questions, Turn
 from toolloop.acp.screen import Screen
 from toolloop.errors import Conflict, NotAllowed, ToolLoopError
 from toolloop.inbox.transcript import visible
+from toolloop.inbox.watching import patiently
 from toolloop.machine.values.jsontext import JSON
 from toolloop.terminations import LIMITS
 
@@ -38,21 +41,21 @@ class Session:
     async def drive(self, content: list[JSON] | None = None) -> str:
         """Say something, drive the loop as far as it goes, and return the stop reason of the protocol.
 
+        A store that fails is asked again a second later: what was said counts once, and what was done is kept.
+
         Raises:
-            ToolLoopError: the loop cannot take it, or its store failed.
+            ToolLoopError: the loop cannot take it.
             RequestError: a model request failed.
 
         """
         self._leave_questions()
-        turn = Turn()
+        turn, key = Turn(), uuid.uuid4().hex
         self._turns.add(turn)  # before anything is awaited, so that a cancellation right behind it finds it
         try:
             async with self._driving:
-                if content is not None:
-                    await self._name(content)
-                    await self._inbox.say(self.id, [{"role": "user", "content": content}])
-                return await self._run(turn)
+                return await patiently(self.id, partial(self._run, turn, content, key))
         finally:
+            turn.leave()
             self._turns.discard(turn)
 
     def _leave_questions(self) -> None:
@@ -60,14 +63,14 @@ class Session:
         for turn in self._turns:
             turn.leave()
 
-    async def _name(self, content: list[JSON]) -> None:
-        """Give the session a title, at its first prompt."""
+    async def _say(self, content: list[JSON], key: str) -> None:
+        """Say something, once for each key. The first text gives the session its title."""
         if not self._handle.messages:
-            text = " ".join(block.get("text", "") for block in content)
+            text = visible(" ".join(block.get("text", "") for block in content))
             with suppress(NotAllowed):
-                await self._inbox.set_metadata(
-                    self.id, **{TITLE: shorten(visible(text), _LONGEST, placeholder="…") or None}
-                )
+                title = shorten(text, _LONGEST, placeholder="…") or None
+                await self._inbox.set_metadata(self.id, **{TITLE: title})
+        await self._inbox.say(self.id, [{"role": "user", "content": content}], key=key)
 
     async def wake(self) -> None:
         """Continue what was under way when the loop was last driven: ask again, and drive it."""
@@ -87,18 +90,21 @@ class Session:
     def cancel(self) -> None:
         """Stop the turn that is under way, and those that wait for it."""
         for turn in self._turns:
-            turn.cancelled.set()
+            if not turn.cancelled.done():
+                turn.cancelled.set_result(None)
             turn.leave()
 
     async def close(self) -> None:
         """Leave the loop as it is."""
         await self._handle.aclose()
 
-    async def _run(self, turn: Turn) -> str:
-        going, stop = asyncio.create_task(self._go_on(turn)), asyncio.create_task(turn.cancelled.wait())
+    async def _run(self, turn: Turn, content: list[JSON] | None, key: str) -> str:
+        if content is not None:
+            await self._say(content, key)
+        going = asyncio.create_task(self._go_on(turn))
         try:
-            await asyncio.wait({going, stop}, return_when=asyncio.FIRST_COMPLETED)
-            if not turn.cancelled.is_set():
+            await asyncio.wait({going, turn.cancelled}, return_when=asyncio.FIRST_COMPLETED)
+            if not turn.cancelled.done():
                 return await going
             try:
                 await self._inbox.stop(self.id, "It was cancelled in the editor.")
@@ -110,8 +116,7 @@ class Session:
             return "cancelled"
         finally:
             going.cancel()
-            stop.cancel()
-            await asyncio.gather(going, stop, return_exceptions=True)
+            await asyncio.gather(going, return_exceptions=True)
 
     async def _go_on(self, turn: Turn) -> str:
         await self._handle.flush()
@@ -127,13 +132,13 @@ class Session:
             match stream.turn:
                 case Completed(termination=end):
                     await self._screen.show_ends()
-                    if end.kind not in _REASONS and not turn.cancelled.is_set():
+                    if end.kind not in _REASONS and not turn.cancelled.done():
                         await self._screen.note(f"The turn ended: {end}.")
                     return _REASONS.get(end.kind, "max_turn_requests" if isinstance(end, LIMITS) else "end_turn")
                 case Error(error=error):
                     raise RequestError(-32603, str(error))
-            await self._questions.ask(turn)
+            await patiently(self.id, partial(self._questions.ask, turn))
             if self._handle.pending:
                 if not turn.is_left:
-                    await self._screen.note(self._questions.describe_rest())
+                    await self._questions.show_rest()
                 return "end_turn"
