@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, strategies as st
 
 from tests.kit.effort import examples
 from tests.kit.failing import Asked, FailingStore
@@ -16,17 +16,18 @@ from tests.kit.restoring import Backups, each_restore
 from tests.kit.tools import SEND
 from tests.kit.world import ID, World
 from tests.measured.speed.work import Work, counting
-from toolloop import Approve, Deny, Inbox, Person, SqliteStore
+from toolloop import Approve, Deny, Inbox, MemoryStore, Person, SqliteStore
 from toolloop.errors import StoreError, UnknownCall
 from toolloop.inbox.shown.cards import Card, card_of, cards_of, read_loop
 from toolloop.inbox.shown.keys import key_of
 from toolloop.inbox.shown.recent import Recent
 from toolloop.inbox.shown.story import read_story
-from toolloop.inbox.trail import trail_of
+from toolloop.inbox.trail import read_trail, trail_of
 from toolloop.inbox.transcript import visible
 from toolloop.machine.record.loop import round_of
 from toolloop.machine.values.calls import text_of_content
 from toolloop.machine.values.jsontext import decode
+from toolloop.stores import Head, encode_event
 from toolloop.stores.checkpoints import MEANING, read_checkpoint
 from toolloop.testing import call, reply
 
@@ -72,6 +73,31 @@ def test_the_request_beside_a_call_was_given(life: Life) -> None:
     given_ += [text for event in life.journal for splice in getattr(event, "splices", ()) for text in splice.messages]
     texts = {visible(text_of_content(decode(text)["content"])) for text in given_}
     assert {call.asked for call in read_story(recent_of(life, None)).calls.values()} <= {"", *texts}
+
+
+@examples(40)
+@given(lives, st.data())
+def test_a_trail_that_is_read_on_is_that_of_the_whole_journal(life: Life, data: st.DataObject) -> None:
+    """Wherever it was read before; and what was returned then may be changed."""
+    loop_id = life.state.root.setup.loop_id
+    entries = [encode_event(str(number), event) for number, event in enumerate(life.journal)]
+    store = MemoryStore()
+    inbox, head = Inbox(store), Head("running")
+    rev = store.create(loop_id, entries[:1], head=head)
+    while rev < len(entries):
+        for entry in inbox.trail(loop_id):
+            for value in (entry.input, entry.content, entry.remember):
+                if isinstance(value, dict | list):
+                    value.clear()
+        until = data.draw(st.integers(rev + 1, len(entries)))
+        rev = store.append(loop_id, entries[rev:until], expected_rev=rev, head=head)
+    with counting() as work:
+        found = inbox.trail(loop_id)
+    assert found == read_trail(entries, store.secret)
+    assert work.events < len(entries) or len(entries) == 1
+    with counting() as work:
+        assert inbox.trail(loop_id) == found
+    assert work.events == 0
 
 
 # --- how much is read ------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from toolloop._interface.shown import Shown
 from toolloop._interface.standing import Standing
 from toolloop._journal.records import said_id
 from toolloop._journal.statistics import Statistics, add_up
-from toolloop._journal.store_access import load_state, read_with_row, safely
+from toolloop._journal.store_access import load_state, read_with_row
 from toolloop._journal.tally import tallied
 from toolloop._public import set_module
 from toolloop.errors import CallerError
@@ -31,7 +31,7 @@ from toolloop.inbox.rights.offers import Offer, list_offers
 from toolloop.inbox.rights.rights import May, Rights, Sees
 from toolloop.inbox.rights.seen_store import SeenStore
 from toolloop.inbox.showing import shown_loop
-from toolloop.inbox.trail import read_trail
+from toolloop.inbox.trail import load_trail
 from toolloop.inbox.watching import AT_REST, LoopChange, Until, changes_of, check_until, wait_until
 from toolloop.machine.values.calls import Decision
 from toolloop.machine.values.jsontext import JSON, a_type
@@ -229,7 +229,7 @@ class Inbox:
             LoopNotFound: the loop does not exist.
 
         """
-        return read_trail(safely(loop_id, partial(self._store.load, loop_id)).entries, self._store.secret)
+        return load_trail(self._store, loop_id)
 
     def history(self, loop_id: str) -> tuple[TrailEntry, ...]:
         """Return the audit trail. Deprecated: use `trail`."""

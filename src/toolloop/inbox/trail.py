@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from copy import deepcopy
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
-from attrs import evolve
+from attrs import evolve, frozen
 
+from toolloop._forks import ProcessState
+from toolloop._journal.store_access import KnownStates, Weight, safely
+from toolloop.errors import LoopNotFound, StaleRevision, UnreadableSnapshot
 from toolloop.inbox.items import TrailEntry
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.call_changes import Change, call_changes, has_expired, is_granted, round_at
@@ -19,9 +25,10 @@ from toolloop.machine.rules.grants import grant_id_of
 from toolloop.machine.values.calls import Call, DecisionRecord, GrantSpec, Outcome, Status
 from toolloop.machine.values.jsontext import JSON, decode
 from toolloop.stores.codec import replay
-from toolloop.stores.protocol import Entry
+from toolloop.stores.protocol import Entry, Store
 from toolloop.tools.secrets import SecretKey, hide_secrets, no_key
 
+_JSON = ("input", "content", "remember")
 _LOST = "it was started before the store was restored from a backup, and its end is unknown"
 
 
@@ -37,7 +44,78 @@ def read_trail(entries: Iterable[Entry], key: SecretKey = no_key) -> tuple[Trail
 def trail_of(before: State, steps: Iterable[tuple[ev.Event, State]], key: SecretKey = no_key) -> list[TrailEntry]:
     """Return what `read_trail` says of some events. `before`: the state before them; `steps`: each with that after."""
     trail: list[TrailEntry] = []
-    decided: dict[Path, int] = {}  # where the last decision on each call is
+    _add_steps(trail, {}, before, steps, key)
+    return trail
+
+
+@frozen
+class KnownTrail:
+    """The trail of a stored loop up to a revision.
+
+    Attributes:
+        state, rev, first_id, weight: see `Known`.
+        entries: the trail.
+        decided: where the last decision on each call is in it.
+
+    """
+
+    state: State
+    rev: int
+    first_id: str
+    weight: Weight
+    entries: tuple[TrailEntry, ...]
+    decided: Mapping[Path, int]
+
+
+_KNOWN: ProcessState[KnownStates[KnownTrail]] = ProcessState(KnownStates)
+
+
+def load_trail(store: Store, loop_id: str) -> tuple[TrailEntry, ...]:
+    """Return the trail of a stored loop. If this process has read it before, only what is new is read.
+
+    Raises:
+        LoopNotFound: the loop does not exist.
+        StoreError: the store failed, or the journal is damaged.
+
+    """
+    found, known = None, _KNOWN.value.find(store, loop_id)
+    if known is not None:
+        with suppress(LoopNotFound, StaleRevision, UnreadableSnapshot):  # it is of another loop, or of another branch
+            found = _read_on(store, loop_id, known)
+    if found is None:
+        found = _read_on(store, loop_id, None)
+    _KNOWN.value.keep(store, found)
+    return tuple(map(_copy, found.entries))
+
+
+def _read_on(store: Store, loop_id: str, known: KnownTrail | None) -> KnownTrail:
+    """Return the trail of a loop after what is known of it, if anything."""
+    if known is None:
+        journal = safely(loop_id, partial(store.load, loop_id))
+        steps = replay(journal.entries)
+        first, before = next(steps)
+        first_id, weight, trail, decided = journal.entries[0].id, Weight(), [*_forked(first, before)], {}
+    else:
+        journal = safely(loop_id, partial(store.load, loop_id, after=known.rev, first_id=known.first_id))
+        steps, before = replay(journal.entries, known.state, known.rev), known.state
+        first_id, weight, trail, decided = known.first_id, known.weight, [*known.entries], {**known.decided}
+    state = _add_steps(trail, decided, before, steps, store.secret)
+    return KnownTrail(state, journal.rev, first_id, weight.plus(journal.entries), tuple(trail), decided)
+
+
+def _copy(entry: TrailEntry) -> TrailEntry:
+    """Return an entry that may be changed, because it has no value of the one that is kept."""
+    return evolve(entry, **{name: deepcopy(getattr(entry, name)) for name in _JSON if getattr(entry, name) is not None})
+
+
+def _add_steps(
+    trail: list[TrailEntry],
+    decided: dict[Path, int],
+    before: State,
+    steps: Iterable[tuple[ev.Event, State]],
+    key: SecretKey,
+) -> State:
+    """Add to a trail what it says of some events, and return the state after them. `decided`: see `KnownTrail`."""
     for event, state in steps:
         changes = list(call_changes(before, event, state))
         trail += [
@@ -53,7 +131,7 @@ def trail_of(before: State, steps: Iterable[tuple[ev.Event, State]], key: Secret
             if path in decided and (outcome := _new_outcome(was, call)) not in (None, Outcome.EXPIRED):
                 trail[decided[path]] = evolve(trail[decided[path]], outcome=str(outcome))
         before = state
-    return trail
+    return before
 
 
 def _new_outcome(was: Call | None, call: Call | None) -> Outcome | None:
