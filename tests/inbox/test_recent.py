@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
+from tests.inbox.page.visitor import Visitor
 from tests.kit.effort import examples
 from tests.kit.failing import Asked, FailingStore
 from tests.kit.machine.worlds import World as Life, lives
@@ -18,7 +21,7 @@ from tests.kit.world import ID, World
 from tests.measured.speed.work import Work, counting
 from toolloop import Approve, Deny, Inbox, MemoryStore, Person, SqliteStore
 from toolloop.errors import StoreError, UnknownCall
-from toolloop.inbox.shown.cards import Card, card_of, cards_of, read_loop
+from toolloop.inbox.shown.cards import NEWEST, Card, card_of, cards_of, read_loop
 from toolloop.inbox.shown.keys import key_of
 from toolloop.inbox.shown.recent import Recent
 from toolloop.inbox.shown.story import read_story
@@ -162,6 +165,45 @@ def test_a_decided_call_is_found_after_its_round(path: Path) -> None:
             ("t1",),
             ("t0",),
         ]
+
+
+def test_the_page_of_a_long_loop_has_its_newest_steps(path: Path) -> None:
+    """All that waits is among them. It is read once; another address has all steps. A short loop has all at once."""
+    with SqliteStore(path) as store:
+        visitor = Visitor(waiting_world(store))
+        visitor.open("/loop", id=ID)
+        trail = visitor.text.partition("Trail</h2>")[2].partition("<form")[0]
+        assert trail.count("<details>") == NEWEST / 2  # a text and a call in each round
+        assert "I send it." in trail
+        assert "hello" not in trail
+        with counting() as work:
+            visitor.open("/loop", id=ID)
+        assert work.events == 0
+        assert visitor.text.partition("Trail</h2>")[2].partition("<form")[0] == trail
+        Inbox(store).say(ID, "And then?")
+        visitor.open("/loop", id=ID)
+        assert "Kept for the next request" in visitor.text
+        (link,) = re.findall(r'href="([^"]*whole=1)"', visitor.text)
+        visitor.open(html.unescape(link))
+        assert "hello" in visitor.text
+        assert visitor.text.count('<b class="tool">') == ROUNDS + 1
+    short = waiting_world(MemoryStore(), rounds=12)
+    short.drive()
+    visitor = Visitor(short)
+    for _ in range(2):
+        visitor.open("/loop", id=ID)
+        assert "hello" in visitor.text
+        assert "whole=1" not in visitor.text
+
+
+@examples(40)
+@given(lives)
+def test_the_newest_steps_of_a_loop_are_the_last_of_all(life: Life) -> None:
+    """From each moment without an open round."""
+    whole = read_story(recent_of(life, None)).steps
+    for at, state in enumerate(life.states):
+        if round_of(state.root) is None and (newer := read_story(recent_of(life, at)).steps):
+            assert newer == whole[-len(newer) :]
 
 
 # --- one read, of one revision ---------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from toolloop.inbox.page.people import Me, People
 from toolloop.inbox.page.rendering import rendered
 from toolloop.inbox.page.security import FormTokens
 from toolloop.inbox.rights.links import Link
-from toolloop.inbox.shown.cards import Card, card_of, cards_of, read_loop, waiting_cards
+from toolloop.inbox.shown.cards import NEWEST, Card, card_of, cards_of, read_loop, read_newest_steps, waiting_cards
 from toolloop.inbox.shown.keys import key_of
 from toolloop.inbox.shown.queue import MOST, Filters, Queue, alike, group_of, group_of_cards, is_for, queue_of
 from toolloop.machine.values.names import Person
@@ -226,7 +226,9 @@ class Views:
     async def loop_page(self, request: Request, me: Me, loop_id: str, again: Refused = NOT_REFUSED) -> Response:
         """Return the page of a loop."""
         now, version = self.clock(), await self.changes.version(me, loop_id)
-        row, story = await in_thread(partial(read_loop, me.store, loop_id))
+        row, story, is_long = await in_thread(partial(read_newest_steps, me.store, loop_id))
+        if is_whole := is_long and "whole" in request.query_params:
+            row, story = await in_thread(partial(read_loop, me.store, loop_id))
         may = await in_thread(partial(me.allowed, ("say", "stop", "retry", "grant"), row))
         return _again(
             request,
@@ -240,7 +242,8 @@ class Views:
             may=may,
             view={**view_of(story.state), "status": row.status},
             story=story,
-            steps=story.steps,
+            steps=story.steps[-NEWEST:] if is_long and not is_whole else story.steps,
+            is_short=is_long and not is_whole,
             waits=(cards := waiting_cards(row, story, me.person, now)),
             waiting_paths={card.path for card in cards},
             kept=(kept := [each for each in story.state.root.kept if each.id]),

@@ -13,12 +13,12 @@ from toolloop._interface.calls import list_pending_calls
 from toolloop._interface.heads import list_accepted_decisions
 from toolloop._interface.progress import list_running_calls
 from toolloop._journal.lease import read_progress
-from toolloop._journal.store_access import read_with_row
+from toolloop._journal.store_access import read_with_row, safely
 from toolloop.errors import LoopNotFound, UnknownCall
 from toolloop.inbox.shown.keys import from_key, key_of
 from toolloop.inbox.shown.recent import read_recent, read_whole
 from toolloop.inbox.shown.running import running_words
-from toolloop.inbox.shown.story import CallStory, Story, read_story
+from toolloop.inbox.shown.story import CallStory, Said, Story, read_story
 from toolloop.inbox.shown.values import ShownInput, shown_input
 from toolloop.inbox.shown.words import Need, Tag, count, duration, hints
 from toolloop.machine.record.state import Path
@@ -28,6 +28,10 @@ from toolloop.machine.values.names import Person, name_key
 from toolloop.machine.values.setup import ToolFacts
 from toolloop.stores.protocol import Store, StoredLoop
 from toolloop.tools.calls import ToolCall
+
+NEWEST = 20  # steps of a long loop that its page shows
+_SHORT = 300  # events: a page shows all steps of such a loop
+_NEWEST = 120  # events that are read for the newest steps of a long loop
 
 _DONE = {"approve": "approved", "deny": "denied", "answer": "answered", "rerun": "run again"}
 _NEVER_RAN = (Outcome.DENIED, Outcome.ANSWERED, Outcome.EXPIRED, Outcome.NOT_RUN)
@@ -306,21 +310,40 @@ class Card:
         return f"It starts when {count(others, 'other call')} of this loop {'is' if others == 1 else 'are'} decided."
 
 
-def read_loop(store: Store, loop_id: str, paths: Collection[Path] | None = None) -> tuple[StoredLoop, Story]:
+def read_loop(
+    store: Store, loop_id: str, paths: Collection[Path] | None = None, count: int = 0
+) -> tuple[StoredLoop, Story]:
     """Return the row of a loop, and its story.
 
-    `paths`: read only what the story of these calls takes. None: read the whole journal.
+    Args:
+        store: the store.
+        loop_id: the loop.
+        paths: read only what the story of these calls takes. None: read the whole journal.
+        count: the number of the newest events to read, at least.
 
     Raises:
         LoopNotFound: the loop does not exist.
 
     """
-    read = partial(read_whole, store, loop_id) if paths is None else partial(read_recent, store, loop_id, paths)
+    read = partial(read_whole, store, loop_id) if paths is None else partial(read_recent, store, loop_id, paths, count)
     row, recent = read_with_row(store, loop_id, read)
     story = read_story(recent, store.secret)
     story.driven, progress = read_progress(store, row)
     story.running = {tuple(call.id.split("/")): call for call in list_running_calls(story.state, progress.running)}
     return row, story
+
+
+def read_newest_steps(store: Store, loop_id: str) -> tuple[StoredLoop, Story, bool]:
+    """Return the row of a loop, its story, and whether only the newest steps are to be shown, because it is long.
+
+    The story of a long loop may lack older steps, which nothing on its page needs. It raises as `read_loop`.
+    """
+    rev = safely(loop_id, partial(store.head, loop_id)).rev
+    is_long = rev > _SHORT
+    row, story = read_loop(store, loop_id, (), _NEWEST if is_long else rev)
+    said = {step.id for step in story.steps if isinstance(step, Said)}
+    is_enough = len(story.steps) >= NEWEST and all(each.id in said for each in story.state.root.kept if each.id)
+    return (row, story, is_long) if is_enough or not is_long else (*read_loop(store, loop_id), is_long)
 
 
 def card_of(store: Store, key: str, me: Person, now: float) -> Card:

@@ -63,9 +63,9 @@ class Recent:
             for event, _ in reversed(self.steps)
         )
 
-    def shorten(self) -> Recent:
-        """Return it without its older events: the newest 100 stay, and those back to a state without an open round."""
-        last = len(self.steps) - _KEPT
+    def shorten(self, count: int) -> Recent:
+        """Return it without its older events: the newest stay, and those back to a state without an open round."""
+        last = len(self.steps) - count
         at = next((at for at in range(last, 0, -1) if round_of(self.steps[at - 1][1].root) is None), 0)
         if not at:
             return self
@@ -75,10 +75,16 @@ class Recent:
 _RECENT: ProcessState[KnownStates[Recent]] = ProcessState(KnownStates)
 
 
-def read_recent(store: Store, loop_id: str, paths: Iterable[Path]) -> Recent:
+def read_recent(store: Store, loop_id: str, paths: Iterable[Path], count: int = 0) -> Recent:
     """Return the newest events of a loop: at least all that happened to some calls.
 
     Only what is new is read if this process knows the loop, and else what follows its checkpoint.
+
+    Args:
+        store: the store.
+        loop_id: the loop.
+        paths: the calls.
+        count: how many events there are at least, if the loop has so many.
 
     Raises:
         LoopNotFound: the loop does not exist.
@@ -98,9 +104,9 @@ def read_recent(store: Store, loop_id: str, paths: Iterable[Path]) -> Recent:
 
     read_all = partial(read_whole, store, loop_id)
     found = read_newest(store, loop_id, _RECENT.value.find(store, loop_id), follow, begin, read_all)
-    if not all(map(found.has_all_of, paths)):
+    if (found.before is not None and len(found.steps) < count) or not all(map(found.has_all_of, paths)):
         found = read_all()
-    _RECENT.value.keep(store, found.shorten())
+    _RECENT.value.keep(store, found.shorten(max(count, _KEPT)))
     KNOWN.value.keep(store, Known(found.state, found.rev, found.first_id, found.weight))
     return found
 
