@@ -299,6 +299,17 @@ def test_a_grant_speaks_for_its_giver(demands: tuple[Demand, ...], status: Statu
     assert the_call(granted(*demands), "d").status is status
 
 
+def test_a_grant_is_not_the_second_of_two_approvals() -> None:
+    """Bo edits a call into what ana granted: a rule that wants two persons then needs a second one who decides."""
+    state = says(asked(), "ana", remember=GrantSpec())
+    state = m.go(state, ev.Continued(), ev.Started("c"), m.ended("c"), ev.TurnEnded(), ev.Continued())
+    state = m.go(state, m.replied("tool_use", m.call("c", input={"a": 2})), m.judged(c=asks()))
+    state = step(says(state, "bo", edit=1), ev.Continued())
+    assert the_call(judged_again(state, asks())).status is Status.CLEARED
+    waits = judged_again(state, asks(TWO))
+    assert (the_call(waits).status, left(waits)) == (Status.WAITING, (1,))
+
+
 def test_a_grant_that_is_revoked_leaves_the_demand_and_no_more_time() -> None:
     """The call waits for a person of the group, no longer than a first wait would have lasted."""
     state = m.go(granted(FINANCE), ev.GrantRevoked("1/c"))
