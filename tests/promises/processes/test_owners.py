@@ -83,8 +83,9 @@ def test_what_a_stopped_owner_finds_when_its_loop_was_taken_over(shared: SharedS
     assert "conflict" in driver.end()
     assert shared.ran("loop").count(call) == 1 + (call == "pay1")
     assert sorted(set(shared.ran("loop"))) == EVERY_CALL
-    (late,) = shared.journal("loop")[before:]
-    assert (late.call_id, late.attempt) == (call, 1)
+    late = {(entry.call_id, entry.attempt) for entry in shared.journal("loop")[before:]}
+    # `look1` runs beside `log1`, and the signal may come before its end is stored.
+    assert late - ({("look1", 1)} if call == "log1" else set()) == {(call, 1)}
     shared.assert_sound("loop")
 
 
