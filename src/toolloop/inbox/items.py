@@ -166,6 +166,7 @@ class InboxCall:
         """Return the item for a call of a loop. `reminder`: that of the notification."""
         demanded: Sequence[Mapping[str, JSON]] = call.named.get("demands", ())
         usage: UsageView | None = call.named.get("usage")
+        cost: CostView | None = call.named.get("cost")
         demands, counts = tuple(map(_to_demand, demanded)), [each["missing"] for each in demanded]
         approved: Sequence[Mapping[str, JSON]] = call.named.get("approvals", ())
         names = [each["by"] for each in approved if each["counts"]]
@@ -195,8 +196,8 @@ class InboxCall:
             since=None if since is None else datetime.fromtimestamp(since, UTC),
             asked=call.named.get("asked"),
             said=call.named.get("said"),
-            usage=usage if usage is not None and "total_input_tokens" in usage else None,
-            cost=call.named.get("cost"),
+            usage=usage.copy() if usage is not None and "total_input_tokens" in usage else None,
+            cost=None if cost is None else cost.copy(),
             secret=tuple(call.named.get("secret", ())),
             left=loop.left,
             reminder=reminder,

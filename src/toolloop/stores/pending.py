@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from attrs import astuple, field, frozen
 
@@ -132,6 +132,7 @@ def pending_to_json(pending: Iterable[PendingCall]) -> str:
     return f"[{','.join([each._positions for each in pending])}]"  # noqa: SLF001 - it is for this function
 
 
+@lru_cache(maxsize=1024)  # a queue reads all its rows after each change of one
 def pending_from_json(text: str, named: str | None = None) -> tuple[PendingCall, ...]:
     """Return the calls of a text that `pending_to_json` returned.
 

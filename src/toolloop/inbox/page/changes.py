@@ -44,6 +44,7 @@ from toolloop.errors import LoopNotFound
 from toolloop.inbox.items import InboxCall, TrailEntry
 from toolloop.inbox.listing import CallFilter, InboxPage
 from toolloop.inbox.shown.keys import from_key
+from toolloop.inbox.shown.queue import alike
 from toolloop.inbox.shown.recent import read_recent
 from toolloop.inbox.trail import trail_of
 from toolloop.stores.optional import NO_LIMIT, watching, whole_store
@@ -95,6 +96,7 @@ class Snapshot:
     now: float
     loops: list[StoredLoop]
     settled: dict[CallId, State] = field(factory=dict)
+    _open: dict[CallId, State] = field(init=False, factory=dict)
 
     @cached_property
     def calls(self) -> InboxPage:
@@ -118,9 +120,26 @@ class Snapshot:
         ends = (call.expires_at for loop in self.loops for call in loop.pending)
         return min((at for at in ends if at is not None and at > self.now), default=inf)
 
+    @cached_property
+    def alike(self) -> dict[CallId, tuple[Any, ...] | None]:
+        """What each of the same calls has in common with others. See `alike`."""
+        return {place: alike(call) for place, call in self.items.items()}
+
+    @cached_property
     def waiting(self) -> dict[CallId, tuple[StoredLoop, PendingCall]]:
         """Return the calls that wait for a decision, also those that have expired and no driver has noticed it."""
         return {(loop.loop_id, call.path): (loop, call) for loop in self.loops for call in loop.pending}
+
+    def state_of(self, place: CallId, now: float) -> State:
+        """Return the state of a call that waits, as a page gets it."""
+        loop, call = self.waiting[place]
+        if _is_over(call, now):
+            return {"state": "expired", "by": None, "at": call.expires_at}
+        if place not in self._open:  # once for all pages
+            item = InboxCall.of(loop, call)
+            counts = {"approvals": len(item.approvals), "missing": item.missing}
+            self._open[place] = {"state": "waiting", "why": call.why, "digest": call.digest, **counts}
+        return self._open[place]
 
 
 class News:
@@ -186,7 +205,7 @@ class Changes:
         version: str | None,
         query: Mapping[str, str],
         wanted: CallFilter,
-        fits: Callable[[InboxCall], bool],
+        fits: Callable[[StoredLoop, PendingCall], bool],
     ) -> dict[str, Any] | None:
         """Return the answer to a page with this version and these parameters; None if nothing changed.
 
@@ -207,19 +226,18 @@ class Changes:
         if snapshot.version == version:
             return None
         now = self._clock()
-        waiting = snapshot.waiting()
+        waiting = snapshot.waiting
         await in_thread(
             partial(self._settle, me.store, snapshot, [each for each in shown.values() if each not in waiting])
         )
-        items, known = snapshot.items, {*shown.values()}
+        known = {*shown.values()}
         states = {
-            key: _waiting(waiting[call][1], items.get(call), now) if call in waiting else snapshot.settled[call]
+            key: snapshot.state_of(call, now) if call in waiting else snapshot.settled[call]
             for key, call in shown.items()
         }
         new = sum(
-            call not in known and not _is_over(rows[1], now) and wanted.matches(*rows) and fits(items[call])
+            call not in known and not _is_over(rows[1], now) and wanted.matches(*rows) and fits(*rows)
             for call, rows in waiting.items()
-            if call in items
         )
         return {"v": snapshot.version, "calls": states, "new": new, "now": now}
 
@@ -279,13 +297,6 @@ class Changes:
 
 def _is_over(call: PendingCall, now: float) -> bool:
     return call.expires_at is not None and call.expires_at <= now
-
-
-def _waiting(call: PendingCall, item: InboxCall | None, now: float) -> State:
-    if item is None or _is_over(call, now):
-        return {"state": "expired", "by": None, "at": call.expires_at}
-    counts = {"approvals": len(item.approvals), "missing": item.missing}
-    return {"state": "waiting", "why": call.why, "digest": call.digest, **counts}
 
 
 def _settled_in(store: Store, loop_id: str, paths: list[tuple[str, ...]]) -> dict[CallId, State]:

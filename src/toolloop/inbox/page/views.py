@@ -26,10 +26,12 @@ from toolloop.inbox.page.rendering import rendered
 from toolloop.inbox.page.security import FormTokens
 from toolloop.inbox.rights.links import Link
 from toolloop.inbox.shown.cards import NEWEST, Card, card_of, cards_of, read_loop, read_newest_steps, waiting_cards
-from toolloop.inbox.shown.keys import key_of
-from toolloop.inbox.shown.queue import MOST, Filters, Queue, alike, group_of, group_of_cards, is_for, queue_of
+from toolloop.inbox.shown.keys import from_key, key_of
+from toolloop.inbox.shown.queue import MOST, Filters, Queue, group_of, group_of_cards, is_for, queue_of
 from toolloop.machine.values.names import Person
 from toolloop.rules import Rules
+from toolloop.stores.pending import PendingCall
+from toolloop.stores.protocol import StoredLoop
 
 FORMS = ("deny", "answer", "edit", "rerun", "grant")
 
@@ -141,7 +143,7 @@ class Views:
             filters=filters,
             focus=bool(key),
             card=card,
-            alike=_number_alike(snapshot.calls, shown),
+            alike=_number_alike(snapshot, shown),
             place=place,
             before=at(before),
             position=position,
@@ -294,8 +296,9 @@ class Views:
         filters = Filters.of(query)
         wanted = CallFilter(filters.tool or None, None, filters.q or None)
 
-        def fits(call: InboxCall) -> bool:
-            return is_for(call, me.person) == (filters.view == "you")
+        def fits(loop: StoredLoop, call: PendingCall) -> bool:
+            is_mine = not call.named.get("demands") or is_for(InboxCall.of(loop, call), me.person)
+            return is_mine == (filters.view == "you")
 
         answer = await self.changes.since(me, query.get("since"), query, wanted, fits)
         return Response(status_code=204) if answer is None else JSONResponse(answer)
@@ -349,10 +352,10 @@ def _reader_address(base: str, filters: Filters, key: str | None) -> str | None:
     return None if key is None else f"{base}/?{filters.query(call=key)}"
 
 
-def _number_alike(calls: Any, key: str | None) -> int:
+def _number_alike(snapshot: Snapshot, key: str | None) -> int:
     """Return how many waiting calls are like this one, with itself."""
-    like = {key_of(call.loop_id, call.path): alike(call) for call in calls}
-    return 0 if key is None or like.get(key) is None else sum(each == like[key] for each in like.values())
+    like = None if key is None else snapshot.alike.get(from_key(key))
+    return 0 if like is None else sum(each == like for each in snapshot.alike.values())
 
 
 def number_of(token: str) -> str:

@@ -129,7 +129,7 @@ def queue_of(
 
 def is_for(call: InboxCall, me: Person) -> bool:
     """Return whether this person can move a call forward."""
-    return Need(call.demands, call.approvals, me).is_mine
+    return not call.demands or Need(call.demands, call.approvals, me).is_mine
 
 
 def has_odd(call: InboxCall) -> bool:
