@@ -8,7 +8,7 @@ from ag_ui.core import RunFinishedEvent
 
 from tests.agui.door import HELLO, opened
 from toolloop import Inbox, MemoryStore, events as ev
-from toolloop.agui.live import Live, Reader
+from toolloop.agui.live import Live
 
 
 def loop(loop_id: str) -> ev.WatchedLoop:
@@ -30,13 +30,12 @@ def test_a_client_that_comes_late_to_a_long_reply_gets_it_in_one_piece() -> None
         for call_id in ("a", "b"):
             for _ in range(3_000):
                 tell(ev.InputDelta(iteration=1, index=2, call_id=call_id, name="write", partial_json="1"))
-        reader = Reader(lambda: left.append("left"))
-        live.join("loop", reader)
-        reader.end()
-        await anyio.lowlevel.checkpoint()
         found = list[ev.WatchEvent]()
-        while (event := await reader.read(60)) is not None:
-            found.append(event)
+        with live.reading("loop", lambda: left.append("left")) as reader:
+            reader.end()
+            await anyio.lowlevel.checkpoint()
+            while (event := await reader.read(60)) is not None:
+                found.append(event)
         return found
 
     started, thought, text, *inputs = anyio.run(read)

@@ -19,7 +19,8 @@ from tests.kit.warm_python import warm
 from tests.kit.world import wait
 from tests.promises.processes.programs import store_of
 from tests.worker.watched_program import WORDS
-from toolloop import AsyncInbox, Inbox, ToolLoopHandle, tool
+from toolloop import AsyncInbox, Inbox, MemoryStore, ToolLoopHandle, Worker, tool
+from toolloop.errors import ModelError
 from toolloop.inbox import LoopChange, watching
 from toolloop.inbox.shown.running import running_words
 from toolloop.stores import Store
@@ -190,3 +191,14 @@ def test_the_page_says_how_long_a_call_runs_and_how_far_it_is(seconds: float | N
     """A message of one word is the unit."""
     since = None if seconds is None else datetime.fromtimestamp(1e9 - seconds, UTC)
     assert running_words(RunningCall("c1", "draw", since, *report), 1e9) == words
+
+
+@pytest.mark.parametrize("is_due_again", [True, False])
+def test_a_failed_loop_says_when_its_request_is_repeated(is_due_again: bool) -> None:
+    """Not if a person must decide."""
+    store, error = MemoryStore(), ModelError("busy", retryable=is_due_again, retry_after=3600.0)
+    opened(store).close()
+    Worker(store, ScriptedProvider([error]), [draw]).run_once()
+    failed = next(Inbox(store).watch("loop"))
+    assert (failed.status, failed.retry_at) == ("failed", store.head("loop").head.retry_at)
+    assert (failed.retry_at is not None) == is_due_again

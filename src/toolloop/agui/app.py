@@ -32,8 +32,6 @@ from toolloop.agui.threads import Driver, Threads
 from toolloop.agui.visit import Visit, end_of
 from toolloop.errors import CallerError, LoopNotFound, NotAllowed, StoreError, ToolLoopError
 from toolloop.inbox import AsyncInbox, May, Sees
-from toolloop.inbox.rights.rights import Rights
-from toolloop.machine.values.names import Person
 from toolloop.providers import AsyncProvider
 from toolloop.providers.anthropic import AsyncSdkClient
 from toolloop.stores import Store
@@ -104,21 +102,19 @@ def agui_app(  # noqa: PLR0913 - what an application decides
 
     """  # prose: ok
     _check(who, anybody, show, origins=origins, hosts=hosts, front_end_tools=front_end_tools)
-    Rights.of(Person(anybody or "a person"), may, sees, may_wait=True)  # checks them
+    AsyncInbox(store).as_(anybody or "a person", may=may, sees=sees)  # checks them
     registry, live = as_registry(tools), Live()
     config = LoopConfig() if config is None else config
-    watched, mine = evolve(config, observers=(*config.observers, live)), {"agui": name}
-    worker = AsyncWorker(
-        store, provider, registry, context=context, config=watched, metadata=mine, concurrency=concurrency, live=_LIVE
-    )
+    watched = evolve(config, observers=(*config.observers, live))
+    drives = partial(AsyncWorker, store, provider, registry, context=context, config=watched, live=_LIVE)
+    driver = Driver(drives(metadata={"agui": name}, concurrency=concurrency) if drive else None)
     own = frozenset(each.get("name", "") for each in (*registry.definitions(), *params.get("tools", ())))
     secret = frozenset(each.name for each in registry if each.secret)
     terms = Terms(frozenset(show), own, tuple(front_end_tools), secret)
-    opening = partial(AsyncToolLoopHandle.open, store, provider=provider, tools=registry, config=config)
-    driver, key = Driver(worker if drive else None), store.secret()
-    threads = Threads(store, opening, registry, params, name, may, sees, terms, live, driver, key)
-    found = (lambda _: anybody) if who is None else who
-    door = Door(found, frozenset(each.lower().rstrip("/") for each in origins))
+    opens = partial(AsyncToolLoopHandle.open, store, provider=provider, tools=registry, config=config)
+    begin = partial(opens, params={**params, "messages": []})
+    threads = Threads(store, begin, name, may, sees, terms, live, driver, store.secret())
+    door = Door(who or (lambda _: anybody), frozenset(each.lower().rstrip("/") for each in origins))
     return _served(threads, door, hosts, stops_with_client=on_disconnect == "stop")
 
 
@@ -144,11 +140,9 @@ def _served(threads: Threads, door: Door, hosts: Collection[str], *, stops_with_
         await threads.driver.stop()
 
     async def run(request: Request) -> Response:
-        person = await door.enter(request)
-        asked = await read_input(request)
-        tools, refused = threads.terms.definitions(asked.tools or ())
+        visit = partial(Visit, threads, await door.enter(request), await read_input(request))
         threads.driver.start()
-        return _Stream(partial(Visit, threads, person, asked, tools, refused), stops_with_client=stops_with_client)
+        return _Stream(visit, stops_with_client=stops_with_client)
 
     async def command(act: Callable[[AsyncInbox, str], Awaitable[None]], request: Request) -> Response:
         person, thread = await door.enter(request), request.path_params["thread"]
@@ -156,9 +150,8 @@ def _served(threads: Threads, door: Door, hosts: Collection[str], *, stops_with_
         await act(threads.inbox_of(person), threads.loop_of(person, thread))
         return JSONResponse({})
 
-    stop = partial(command, lambda inbox, loop_id: inbox.stop(loop_id, "stopped by the user"))
+    stop = partial(command, partial(AsyncInbox.stop, reason="stopped by the user"))
     retry = partial(command, AsyncInbox.retry)
-
     post = partial(Route, methods=["POST"])
     known = Middleware(for_hosts, hosts=hosts, see="hosts= of agui_app", respond=_refuse)
     allowed: Any = partial(Middleware, CORSMiddleware, allow_methods=["POST"], allow_headers=["*"])
@@ -194,7 +187,6 @@ class _Stream(Response):
             text = ": alive" if event is None else f"data: {json.dumps(event)}"
             await send({"type": "http.response.body", "body": f"{text}\n\n".encode(), "more_body": True})
 
-        visit: Visit | None = None
         await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
         async with anyio.create_task_group() as group:
             visit = self._visit(write, group.cancel_scope.cancel)
@@ -205,7 +197,7 @@ class _Stream(Response):
                 await write(end_of(error, visit.loop_id))
             await send({"type": "http.response.body", "body": b""})
             group.cancel_scope.cancel()
-        if visit is not None and self._is_gone and self._stops_with_client:
+        if self._is_gone and self._stops_with_client:
             with suppress(ToolLoopError):  # it does not exist, or the person may not stop it
                 await visit.inbox.stop(visit.loop_id, "the client left")
 

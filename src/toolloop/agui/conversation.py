@@ -7,16 +7,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ag_ui.core import Message
-from attrs import frozen
 
 from toolloop._journal.records import said_id
 from toolloop.agui.terms import Event, Terms
-from toolloop.inbox import ResultView, ShownLoop
+from toolloop.inbox import ShownLoop
 from toolloop.machine.values.calls import text_of_content
 from toolloop.machine.values.jsontext import JSON
 
-_IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")
-_PDF = "application/pdf"
+_MIMES = {"image": ("image/jpeg", "image/png", "image/gif", "image/webp"), "document": ("application/pdf",)}
 
 
 def result_id(call_id: str) -> str:
@@ -29,65 +27,43 @@ def thought_id(message_id: str) -> str:
     return f"{message_id}:t"
 
 
-@frozen
-class Conversation:
-    """Makes the messages of AG-UI for one loop.
+def messages_of(shown: ShownLoop, terms: Terms, outcomes: Mapping[str, str]) -> Iterator[Event]:
+    """Yield the messages, with the ids of the loop: the history, with the open round, and what is kept.
 
-    Attributes:
-        terms: what clients get.
+    Args:
+        shown: the loop.
+        terms: what the client gets.
         outcomes: how calls ended that did not run, by id.
-        settled: the results of the open round, by the id of the call.
 
     """
-
-    terms: Terms
-    outcomes: Mapping[str, str]
-    settled: Mapping[str, ResultView]
-
-    def messages(self, shown: ShownLoop) -> list[Event]:
-        """Return the messages, with the ids of the loop: the history, the open round, and what is kept."""
-        found, tools = list[Event](), dict[str, str]()
-        for message in shown["messages"]:
-            blocks = _blocks(message["content"])
-            if message["role"] == "assistant":
-                tools |= {block["id"]: block["name"] for block in blocks if block["type"] == "tool_use"}
-                found += self._reply(message["id"], blocks)
-            elif any(block["type"] == "tool_result" for block in blocks):  # texts beside results are notes to the model
-                found += self._results(blocks, tools)
-            elif message["role"] == "user":
-                found.append(_said(message["id"], blocks))
-        kept = [(each["id"], message["content"]) for each in shown["kept"] for message in each["messages"]]
-        return found + [_said(name, _blocks(content)) for name, content in kept]
-
-    def _reply(self, name: str, blocks: Sequence[Any]) -> Iterator[Event]:
-        thought, text = ("".join(block.get(kind, "") for block in blocks) for kind in ("thinking", "text"))
-        calls = [block for block in blocks if block["type"] == "tool_use" and self.terms.has_call(block["name"])]
-        if thought and "reasoning" in self.terms.parts:
-            yield {"id": thought_id(name), "role": "reasoning", "content": thought}
-        reply: Event = {"content": text} if text and "text" in self.terms.parts else {}
-        if calls:
-            reply["toolCalls"] = [_call(block) for block in calls]
-        if reply:
-            yield {"id": name, "role": "assistant", **reply}
-        for block in calls:
-            if (one := self.settled.get(block["id"])) is not None:
-                yield self._result(block["id"], block["name"], one["text"], one["outcome"], is_error=one["is_error"])
-
-    def _results(self, blocks: Sequence[Any], tools: Mapping[str, str]) -> Iterator[Event]:
-        for block in blocks:
-            if block["type"] == "tool_result" and self.terms.has_call(tools.get(block["tool_use_id"], "")):
-                call_id, text = block["tool_use_id"], text_of_content(block.get("content", ""))
-                outcome, is_error = self.outcomes.get(call_id, ""), bool(block.get("is_error"))
-                yield self._result(call_id, tools[call_id], text, outcome, is_error=is_error)
-
-    def _result(self, call_id: str, tool: str, text: str, outcome: str, *, is_error: bool) -> Event:
-        shown = self.terms.result(tool, text, outcome, is_error=is_error)
-        error = {"error": shown} if is_error else {}
-        return {"id": result_id(call_id), "role": "tool", "toolCallId": call_id, "content": shown, **error}
+    said = [(each["id"], each["role"], _blocks(each["content"])) for each in shown["messages"]]
+    results: dict[str, Any] = {call: (one["text"], one["is_error"]) for call, one in shown["results"].items()}
+    for block in (block for *_, blocks in said for block in blocks if block["type"] == "tool_result"):
+        results[block["tool_use_id"]] = text_of_content(block.get("content", "")), bool(block.get("is_error"))
+    for name, role, blocks in said:
+        if role == "assistant":
+            calls = [block for block in blocks if block["type"] == "tool_use" and terms.has_call(block["name"])]
+            yield from _reply(name, blocks, calls, terms.parts)
+            for call, tool in [(each["id"], each["name"]) for each in calls if each["id"] in results]:
+                text, is_error = results[call]
+                content = terms.result(tool, text, outcomes.get(call, ""), is_error=is_error)
+                error = {"error": content} if is_error else {}
+                yield {"id": result_id(call), "role": "tool", "toolCallId": call, "content": content, **error}
+        elif role == "user" and not any(block["type"] == "tool_result" for block in blocks):
+            yield _said(name, blocks)  # texts beside results are notes to the model
+    for each in shown["kept"]:
+        yield from (_said(each["id"], _blocks(message["content"])) for message in each["messages"])
 
 
-def _blocks(content: JSON) -> Sequence[Any]:
-    return [{"type": "text", "text": content}] if isinstance(content, str) else content
+def _reply(name: str, blocks: Sequence[Any], calls: Sequence[Any], parts: frozenset[str]) -> Iterator[Event]:
+    thought, text = ("".join(block.get(kind, "") for block in blocks) for kind in ("thinking", "text"))
+    if thought and "reasoning" in parts:
+        yield {"id": thought_id(name), "role": "reasoning", "content": thought}
+    reply: Event = {"content": text} if text and "text" in parts else {}
+    if calls:
+        reply["toolCalls"] = [_call(block) for block in calls]
+    if reply:
+        yield {"id": name, "role": "assistant", **reply}
 
 
 def _call(block: Mapping[str, Any]) -> Event:
@@ -98,7 +74,11 @@ def _call(block: Mapping[str, Any]) -> Event:
 def _said(name: str, blocks: Sequence[Any]) -> Event:
     if all(block["type"] == "text" for block in blocks):
         return {"id": name, "role": "user", "content": text_of_content(blocks)}
-    return {"id": name, "role": "user", "content": [part for part in map(_part, blocks) if part is not None]}
+    return {"id": name, "role": "user", "content": [*filter(None, map(_part, blocks))]}
+
+
+def _blocks(content: JSON) -> Sequence[Any]:
+    return [{"type": "text", "text": content}] if isinstance(content, str) else content
 
 
 def _part(block: Mapping[str, Any]) -> Event | None:
@@ -122,10 +102,13 @@ def _block_of(part: Mapping[str, Any]) -> JSON | None:
     match part:
         case {"type": "text", "text": text}:
             return {"type": "text", "text": text} if text.strip() else None
-        case {"type": "image" | "document" as kind, "source": {"type": "data", "value": data, "mimeType": mime}}:
-            if mime in (_IMAGES if kind == "image" else (_PDF,)):
+        case {"type": str(kind), "source": {"type": "data", "value": data, "mimeType": mime}}:
+            if mime in _MIMES.get(kind, ()):
                 return {"type": kind, "source": {"type": "base64", "media_type": mime, "data": data}}
     return None
+
+
+# --- ids -------------------------------------------------------------------------------------------------------------
 
 
 def key_of(person: str, message_id: str) -> str:
@@ -133,19 +116,25 @@ def key_of(person: str, message_id: str) -> str:
     return json.dumps([person, message_id])
 
 
-def with_ids_of(client: Iterable[Message], messages: Iterable[Event], person: str) -> list[Event]:
-    """Return messages with the ids that a client gave to those that it has: what it said, and results of its tools."""
-    own = {said_id(key_of(person, each.id)): each.id for each in client if each.role == "user" and each.id}
-    own |= {result_id(each.tool_call_id): each.id for each in client if each.role == "tool" and each.id}
-    return [{**each, "id": own.get(each["id"], each["id"])} for each in messages]
+def loop_id_of(message: Message, person: str) -> str:
+    """Return the id under which the loop has a message that a client of a person made, or that the loop sent."""
+    match message.role:
+        case "user":
+            return said_id(key_of(person, message.id))
+        case "tool":
+            return result_id(message.tool_call_id)
+    return message.id
 
 
 def is_known(message: Message, known: frozenset[str], person: str) -> bool:
     """Return whether a message of the client of a person is one of the loop's. `known`: the ids of those."""
-    own = {message.id} if message.role != "tool" else {result_id(message.tool_call_id)}
-    if message.role == "user" and message.id:
-        own.add(said_id(key_of(person, message.id)))
-    return not known.isdisjoint(own)
+    return not known.isdisjoint((message.id, loop_id_of(message, person)))
+
+
+def with_ids_of(client: Iterable[Message], messages: Iterable[Event], person: str) -> list[Event]:
+    """Return messages with the ids that a client gave to those that it has: what it said, and results of its tools."""
+    own = {loop_id_of(each, person): each.id for each in client}
+    return [{**each, "id": own.get(each["id"], each["id"])} for each in messages]
 
 
 def snapshots(has: Sequence[str], messages: Sequence[Event]) -> list[Sequence[Event]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from itertools import groupby
 from typing import Any, Final
@@ -95,19 +96,21 @@ class Live:
             for reader in self._readers.get(loop_id, ()):
                 reader.put(event)
 
-    def join(self, loop_id: str, reader: Reader) -> None:
-        """Hand events to a reader from now on, those of the request under way first."""
+    @contextmanager
+    def reading(self, loop_id: str, give_up: Callable[[], None]) -> Iterator[Reader]:
+        """Hand the events of a loop to a new reader, those of the request under way first, until the block is left."""
+        reader = Reader(give_up)
         with self._lock:
             for event in _join(self._recent.get(loop_id, ())):
                 reader.put(event)
             self._readers.setdefault(loop_id, []).append(reader)
-
-    def leave(self, loop_id: str, reader: Reader) -> None:
-        """Hand it no more events."""
-        with self._lock:
-            self._readers[loop_id].remove(reader)
-            if not self._readers[loop_id]:
-                del self._readers[loop_id]
+        try:
+            yield reader
+        finally:
+            with self._lock:
+                self._readers[loop_id].remove(reader)
+                if not self._readers[loop_id]:
+                    del self._readers[loop_id]
 
 
 _PARTS: Final[dict[type[ev.WatchEvent], str]] = {

@@ -11,7 +11,7 @@ from attrs import frozen
 
 from toolloop._interface.loop_params import may_be_brought
 
-SHOWS: Final = ("text", "reasoning", "calls", "results", "usage")
+SHOWS: Final = ("text", "reasoning", "calls", "results", "nested", "usage")
 _WORDS = {"denied": "denied", "expired": "denied", "not_run": "denied"}  # of calls that did not run, by outcome
 Event = dict[str, Any]  # an event or a message of AG-UI, as JSON
 
@@ -35,28 +35,28 @@ class Terms:
     secret: frozenset[str]
     brought: frozenset[str] = frozenset()
 
-    def may_bring(self, tool: str) -> bool:
-        """Return whether a front end may bring a tool of this name."""
-        return tool not in self.taken and any(fnmatchcase(tool, pattern) for pattern in self.patterns)
-
     def has_call(self, tool: str) -> bool:
         """Return whether the calls of a tool are shown."""
         return "calls" in self.parts or tool in self.brought
+
+    def has_input(self, tool: str) -> bool:
+        """Return whether the inputs of a tool are shown as they come. It may have secrets if it is not known."""
+        return self.has_call(tool) and tool in (self.taken | self.brought) - self.secret
 
     def result(self, tool: str, text: str, outcome: str, *, is_error: bool) -> str:
         """Return what a client gets of a result: the text, or a word for how the call ended."""
         is_shown = "results" in self.parts or tool in self.brought
         return text if is_shown else _WORDS.get(outcome, "failed" if is_error else "done")
 
-    def definitions(self, tools: Iterable[Tool]) -> tuple[dict[str, Event], list[Event]]:
-        """Return the definitions of the tools that a client brings, by name, and why others are not taken."""
-        found, refused = dict[str, Event](), list[Event]()
+    def definitions(self, tools: Iterable[Tool]) -> tuple[dict[str, Event], list[str]]:
+        """Return the definitions of the tools that a client brings, by name, and the names of those not taken."""
+        found, refused = dict[str, Event](), list[str]()
         for each in tools:
             schema = each.parameters or {"type": "object", "properties": {}}
             definition = {"name": each.name, "description": each.description, "input_schema": schema}
-            if may_be_brought(definition) and self.may_bring(each.name) and each.name not in found:
+            is_named = each.name not in found | dict.fromkeys(self.taken) and may_be_brought(definition)
+            if is_named and any(fnmatchcase(each.name, pattern) for pattern in self.patterns):
                 found[each.name] = definition
             else:
-                why = "the server takes no such tool from a front end, or has one of this name"
-                refused.append({"what": "tool", "id": each.name, "why": why})
+                refused.append(each.name)
         return found, refused

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -23,7 +23,6 @@ from toolloop.inbox import Action, AsyncInbox, May, Seen, Sees
 from toolloop.inbox.rights.rights import with_answers
 from toolloop.machine.values.names import Person
 from toolloop.stores import Store, StoredLoop
-from toolloop.tools import ToolRegistry
 from toolloop.tools.calls import ToolCall
 
 
@@ -61,7 +60,7 @@ class Threads:
     """The threads of one application. For the attributes without a description see `agui_app`.
 
     Attributes:
-        open: opens the loop of an id, as `AsyncToolLoopHandle.open` does.
+        begin: creates and opens the loop of an id, as `AsyncToolLoopHandle.open` does.
         terms: what clients may bring, and what they get.
         live: hands the events of loops that are driven here to clients.
         driver: drives loops.
@@ -70,9 +69,7 @@ class Threads:
     """
 
     store: Store
-    open: Callable[..., Any]
-    tools: ToolRegistry
-    params: Mapping[str, Any]
+    begin: Callable[..., Any]
     name: str
     may: May | None
     sees: Sees | None
@@ -118,7 +115,5 @@ class Threads:
         """Create the loop of a thread. It waits for its first message."""
         metadata = {"agui": self.name, "owner": person.name, "thread": thread}
         with suppress(Conflict):  # another run has just created it
-            async with self.open(
-                loop_id=self.loop_of(person, thread), params={**self.params, "messages": []}, metadata=metadata
-            ):
+            async with self.begin(loop_id=self.loop_of(person, thread), metadata=metadata):
                 pass

@@ -18,18 +18,11 @@ class Translator:
 
     """
 
-    def __init__(self, messages: Sequence[Event], terms: Terms, tools: frozenset[str]) -> None:
-        """Begin after a conversation that the client has.
-
-        Args:
-            messages: the conversation.
-            terms: what clients get.
-            tools: the tools whose calls are streamed as they come. Others come whole.
-
-        """
+    def __init__(self, messages: Sequence[Event], terms: Terms) -> None:
+        """Begin after a conversation that the client has. `terms`: what clients get."""
         self.has: list[str] = [each["id"] for each in messages]
         self.usage: list[Event] = []
-        self._terms, self._streamed = terms, tools - terms.secret
+        self._terms = terms
         self._calls = {call["id"]: each["id"] for each in messages for call in each.get("toolCalls", ())}
         self._results = {each["toolCallId"]: each["id"] for each in messages if "toolCallId" in each}
         self._known = frozenset(self.has)
@@ -46,7 +39,8 @@ class Translator:
                 self._message = None if name in self._known else name
             case ev.RequestAnswered() | ev.ModelRequestFailed() | ev.LoopFinished():
                 yield from self.close()
-                self.usage += [_count(event)] if isinstance(event, ev.RequestAnswered) else []
+                if isinstance(event, ev.RequestAnswered) and "usage" in self._terms.parts:
+                    self.usage.append(_count(event))
             case ev.CallFinished():
                 yield from self._finished(event)
             case _ if self._message is not None:
@@ -60,7 +54,7 @@ class Translator:
             case ev.ThinkingDelta(thinking=text) if "reasoning" in self._terms.parts:
                 yield from self._begin("REASONING_MESSAGE", thought_id(message), role="reasoning")
                 yield {"type": "REASONING_MESSAGE_CONTENT", "messageId": thought_id(message), "delta": text}
-            case ev.InputDelta(call_id=call, name=name) if name in self._streamed and self._terms.has_call(name):
+            case ev.InputDelta(call_id=call, name=name) if self._terms.has_input(name):
                 yield from self._call(call, name, message)
                 yield {"type": "TOOL_CALL_ARGS", "toolCallId": call, "delta": event.partial_json}
             case ev.CallProposed(call_id=call, name=name) if call not in self._calls and self._terms.has_call(name):

@@ -43,6 +43,8 @@ class LoopChange:
         running: the calls that run, as far as their driver has stored it, with the progress that their tools reported.
         text: the text so far of the reply that streams, if its driver keeps it (`Worker(live=...)`); else None. It is
             None again when the reply is in the conversation.
+        retry_at: for a failed loop: when a worker repeats its request, in seconds since the epoch. None: a person must
+            decide.
 
     """
 
@@ -53,6 +55,7 @@ class LoopChange:
     driven: bool
     running: tuple[RunningCall, ...] = ()
     text: str | None = None
+    retry_at: float | None = None
 
 
 def check_until(until: Until, timeout: float | None) -> frozenset[str]:
@@ -162,7 +165,10 @@ def _head(store: Store, loop_id: str) -> StoredLoop:
 def _read(store: Store, loop_id: str) -> LoopChange:
     row = _head(store, loop_id)
     is_driven, progress = read_progress(store, row)
-    return LoopChange(loop_id, row.rev, row.status, row.head.changed, is_driven, progress.running, progress.text)
+    head = row.head
+    return LoopChange(
+        loop_id, row.rev, row.status, head.changed, is_driven, progress.running, progress.text, head.retry_at
+    )
 
 
 def _end_of(timeout: float | None) -> float:
