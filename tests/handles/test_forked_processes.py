@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.kit.each import each
-
-ROOT = Path(__file__).parents[2]
+from tests.kit.warm_python import run
 
 # A thread drives, and is inside a tool, when the main thread forks. Arguments: the kind of handle, and the file.
 PROGRAM = """
-import asyncio, os, sys, threading
+import asyncio, os, sys, threading, warnings
 from toolloop import *
 from toolloop.errors import IllegalCommand
 from toolloop.stores import dump
 from toolloop.testing import AsyncScriptedProvider, ScriptedProvider, call, reply
+
+warnings.simplefilter("ignore")  # that a process with threads forks
 
 running, forked = threading.Event(), threading.Event()
 
@@ -100,8 +99,6 @@ else:
 @each(["kind", "stored"], [("sync", True), ("async", False)])
 def test_a_copy_in_the_child_of_a_fork_refuses_every_command(kind: str, stored: bool, tmp_path: Path) -> None:
     """It neither hangs nor drives; reads go on, and the parent drives as if nothing had happened."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
-    file = str(tmp_path / "loops.db") if stored else ""
-    program = [sys.executable, "-W", "ignore", "-c", PROGRAM, kind, file]
-    done = subprocess.run(program, capture_output=True, text=True, timeout=30, check=False, env=environment)
+    (program := tmp_path / "program.py").write_text(PROGRAM)
+    done = run([str(program), kind, str(tmp_path / "loops.db") if stored else ""])
     assert (done.stdout.split("\n"), done.stderr) == (["paid", "decision_required", "child 0 t2", ""], "")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,6 +24,7 @@ from tests.kit.journals import (
     stored_state,
     take_over,
 )
+from tests.kit.warm_python import run
 from toolloop._journal.journal import Journal, LocalJournal
 from toolloop._journal.records import PendingRecord, new_id
 from toolloop.errors import CallerError, Conflict, StoreError
@@ -38,8 +37,6 @@ from toolloop.machine.values.calls import DecisionRecord, Result, Wait, Why
 from toolloop.machine.values.jsontext import encode
 from toolloop.machine.values.splicing import Splice
 from toolloop.stores import MemoryStore
-
-ROOT = Path(__file__).parents[2]
 
 
 def journal(clock: Callable[[], Any] = lambda: 5.0) -> Journal:
@@ -161,7 +158,7 @@ def test_ids_grow() -> None:
 
 
 FORKING = """
-import os, sys, threading
+import os, sys, threading, warnings
 from functools import partial
 from tests.kit.journals import *
 from tests.kit.journals import assert_sound, encode, ev, names, new_journal, open_journal
@@ -170,6 +167,7 @@ from toolloop._journal.records import new_id
 from toolloop.machine.values.calls import Result
 from toolloop.stores import SqliteStore
 
+warnings.simplefilter("ignore")  # that a process with threads forks
 store = SqliteStore(sys.argv[1])
 driver = Driver(new_journal(store))
 journal, lease = driver.journal, driver.lease
@@ -217,9 +215,8 @@ else:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork() on this system")
 def test_the_child_of_a_fork_holds_nothing_of_its_parent(tmp_path: Path) -> None:
     """It waits for no lock, and records nothing: what its parent began is not there."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
-    program = [sys.executable, "-W", "ignore", "-c", FORKING, str(tmp_path / "loops.db")]
-    done = subprocess.run(program, capture_output=True, text=True, timeout=60, check=False, env=environment)
+    (program := tmp_path / "program.py").write_text(FORKING)
+    done = run([str(program), str(tmp_path / "loops.db")])
     assert (done.stdout.split("\n"), done.stderr) == (["child 5", "True 2 None True", ""], "")
 
 

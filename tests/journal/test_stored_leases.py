@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
-import subprocess
-import sys
 import threading
 import time
 import weakref
@@ -28,6 +26,7 @@ from tests.kit.concurrency import (
 )
 from tests.kit.failing import Asked
 from tests.kit.tools import PAY, SEND, params
+from tests.kit.warm_python import run
 from tests.kit.world import AnyHandle, World, approve_all, assert_sound, failing_world
 from toolloop import AsyncToolLoopHandle, Completed, InjectMessages
 from toolloop.errors import Conflict
@@ -184,10 +183,12 @@ def test_run_gives_the_lease_back_while_it_asks(kind: str) -> None:
 
 
 FORKING = """
-import os, sys
+import os, sys, warnings
 from toolloop import LoopConfig, SqliteStore, ToolLoopHandle, tool
 from toolloop.errors import IllegalCommand
 from toolloop.testing import ScriptedProvider, call, reply
+
+warnings.simplefilter("ignore")  # that a process with threads forks
 
 @tool(effect="pure")
 def fork() -> str:
@@ -217,8 +218,8 @@ except IllegalCommand:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork() on this system")
 def test_a_child_of_a_fork_does_not_drive_under_the_lease_of_its_parent(tmp_path: Path) -> None:
     """It can record nothing; the parent goes on, and does not wait for what the child began."""
-    program = [sys.executable, "-W", "ignore", "-c", FORKING, str(tmp_path / "loops.db")]
-    done = subprocess.run(program, capture_output=True, text=True, timeout=30, check=False)
+    (program := tmp_path / "program.py").write_text(FORKING)
+    done = run([str(program), str(tmp_path / "loops.db")])
     assert (done.stdout.split("\n"), done.stderr) == (["child 7", "paid", "done", ""], "")
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 from scripts.typecheck import ROOT, parts
 from tests.docs.layout.test_imports import loaded_by
+from tests.kit.warm_python import run
 
 PAGE = ROOT / "docs" / "howto" / "testing.md"
 
@@ -70,12 +69,10 @@ def test_its_fixtures_serve_a_project(tmp_path: Path) -> None:
     blocks = [part.code for part in parts(PAGE)]
     (tests_of_page,) = [code for code in blocks if "def test_" in code]
     (tmp_path / "test_page.py").write_text("from __future__ import annotations\n" + blocks[0] + tests_of_page)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "toolloop._pytest", "-p", "no:cacheprovider", "-W", "error"]
+    command = ["-m", "pytest", "-q", "-p", "toolloop._pytest", "-p", "no:cacheprovider", "-W", "error", str(tmp_path)]
     environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""}
     environment.pop("ANTHROPIC_BASE_URL", None)
-    ran = subprocess.run(
-        [*command, str(tmp_path)], capture_output=True, text=True, check=False, cwd=tmp_path, env=environment
-    )
+    ran = run(command, cwd=tmp_path, env=environment)
     assert ran.stdout.splitlines()[-1].startswith("7 passed, 1 error"), ran.stdout
     assert "ERROR at teardown of test_that_leaves_an_answer" in ran.stdout
     assert "no request asked for the last answers of the script (1)" in ran.stdout

@@ -33,6 +33,7 @@ import anthropic
 import pytest
 
 from scripts.typecheck import HIDDEN, PAGES, hidden_file, parts
+from tests.kit.warm_python import run
 from toolloop import testing
 from toolloop.testing import FakeMessagesAPI
 
@@ -198,10 +199,4 @@ def test_a_stale_part_is_found_and_named_and_written_again(tmp_path: Path) -> No
 
 
 def run_script(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "scripts.docs", "--root", str(root), *arguments],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return run(["-m", "scripts.docs", "--root", str(root), *arguments], cwd=ROOT)

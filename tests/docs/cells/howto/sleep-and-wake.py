@@ -1,7 +1,8 @@
 # %% before "Sleep and wake"
 import os
-import subprocess
-import sys
+from pathlib import Path
+
+from tests.kit.warm_python import run
 
 fake(reply(calls=[("transfer", {"to": "Ben", "euros": 30})]))
 
@@ -27,7 +28,8 @@ params = {"model": "claude-opus-5-5", "max_tokens": 1024, "messages": [{"role": 
 with ToolLoopHandle.open(SqliteStore("loops.db"), "cleo", Anthropic(), tools=[transfer], params=params) as handle:
     handle.run(lambda turn: turn.approve_all(by="ana"))
 """
-assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 9
+Path("program.py").write_text(program)
+assert run(["program.py"]).returncode == 9
 
 # %% before "After a crash" 2
 fake(reply("Cleo has it."))
@@ -50,7 +52,8 @@ params = {"model": "claude-opus-5-5", "max_tokens": 1024, "messages": [{"role": 
 with ToolLoopHandle.open(SqliteStore("loops.db"), "seven", Anthropic(), tools=[pay], params=params) as handle:
     handle.run()
 """
-assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 9
+Path("program.py").write_text(program)
+assert run(["program.py"]).returncode == 9
 
 # %% before "A worker"
 fake(reply("Hello."))
