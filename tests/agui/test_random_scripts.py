@@ -18,6 +18,7 @@ from tests.agui.site import LOCATION, NO, YES, Client, Node, Run, Site, entry, o
 from tests.kit.effort import IS_DEEP, examples
 from tests.kit.fork_server import ForkServer
 from toolloop import Approve, Deny, ToolLoopHandle
+from toolloop.agui.terms import SHOWS
 from toolloop.errors import CallerError
 from toolloop.inbox import TrailEntry
 from toolloop.testing import ScriptedProvider
@@ -49,8 +50,8 @@ _NUMBERS = count()
 
 @pytest.fixture(scope="module")
 def site(forks: ForkServer, node: Node, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """A server whose persons share their threads."""
-    with open_site(forks, node, tmp_path_factory.mktemp("agui"), is_shared=True) as site:
+    """A server whose persons share their threads, and that shows all there is."""
+    with open_site(forks, node, tmp_path_factory.mktemp("agui"), is_shared=True, show=SHOWS) as site:
         yield site
 
 

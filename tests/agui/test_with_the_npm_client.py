@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from tests.agui.site import LOCATION, NO, YES, Site, entry, texts
+from pathlib import Path
+
+from tests.agui.site import LOCATION, NO, YES, Client, Node, Site, entry, open_site, texts
+from tests.kit.fork_server import ForkServer
 from toolloop import Approve
 
 
@@ -193,6 +196,32 @@ def test_nested_calls_are_asked_about(site: Site) -> None:
     done = ana.answer(YES)
     assert done.said[-1] == ("assistant", "All done now.")
     assert len(site.ran()) == len(before) + 1
+
+
+def test_a_nested_loop_is_a_subagent_while_it_is_followed(forks: ForkServer, node: Node, tmp_path: Path) -> None:
+    """If `show` says so. Its messages are not those of the thread, so they leave the client at the end of the run."""
+    with open_site(forks, node, tmp_path, show=["text", "calls", "nested"]) as site:
+        check_subagents(site.client("subagent"))
+
+
+def check_subagents(ana: Client) -> None:
+    asked = ana.run("nested please")
+    own = [(each["type"], each.get("name")) for each in asked.events if "subagentRunId" in each]
+    assert own == [
+        ("SUBAGENT_STARTED", "helper"),
+        *((f"TEXT_MESSAGE_{part}", None) for part in ("START", "CONTENT", "END")),
+        *((f"TOOL_CALL_{part}", None) for part in ("START", "END")),
+        ("SUBAGENT_FINISHED", None),
+    ]
+    ended = next(each for each in asked.events if each["type"] == "SUBAGENT_FINISHED")
+    assert ended["outcome"] == {"type": "suspended"}
+    assert asked.pending[0]["subagentRunId"] == ended["subagentRunId"] == "tu_1_h"
+    assert asked.said == [("user", "nested please"), ("assistant", "Let me see.")]
+    done = ana.answer(YES)
+    types = [each["type"] for each in done.events if "subagentRunId" in each]
+    assert types[:2] == ["SUBAGENT_STARTED", "TEXT_MESSAGE_START"]
+    assert types[-1] == "SUBAGENT_FINISHED"
+    assert done.said[2:] == [("tool", "done"), ("assistant", "All done now.")]
 
 
 def test_a_secret_is_not_shown(site: Site) -> None:

@@ -90,8 +90,9 @@ def agui_app(  # noqa: PLR0913 - what an application decides
         origins: the origins of other sites whose pages may use this, such as `https://app.example.org`.
         hosts: the host names that are answered.
         on_disconnect: whether a loop continues when the client leaves, or stops.
-        show: what clients get: `text`, `reasoning`, `calls`, `results` and `usage`. Without `results`, they get "done",
-            "denied" or "failed" instead of the text of a result.
+        show: what clients get: `text`, `reasoning`, `calls`, `results`, `nested` and `usage`. Without `results`, they
+            get "done", "denied" or "failed" instead of the text of a result. `nested`: also loops inside calls, as
+            subagents, while they are followed; a thread does not keep their messages.
         front_end_tools: the names of the tools that a front end may bring, with `*` and `?` as in a shell.
         drive: whether this application drives the loops. False: workers elsewhere do.
         concurrency: how many loops are driven at once.

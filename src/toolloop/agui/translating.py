@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from attrs import evolve
+
 import toolloop.events as ev
 from toolloop.agui.conversation import result_id, thought_id
 from toolloop.agui.terms import Event, Terms
@@ -18,8 +20,15 @@ class Translator:
 
     """
 
-    def __init__(self, messages: Sequence[Event], terms: Terms) -> None:
-        """Begin after a conversation that the client has. `terms`: what clients get."""
+    def __init__(self, messages: Sequence[Event], terms: Terms, within: str = "") -> None:
+        """Begin after a conversation that the client has.
+
+        Args:
+            messages: the conversation.
+            terms: what clients get.
+            within: the ids of the calls that lead to the loop, each with a slash behind it.
+
+        """
         self.has: list[str] = [each["id"] for each in messages]
         self.usage: list[Event] = []
         self._terms = terms
@@ -28,12 +37,19 @@ class Translator:
         self._known = frozenset(self.has)
         self._message: str | None = None  # the reply that comes now; None if the client has it already
         self._open = ("", "")  # the kind and the id of what was begun and not ended
+        self._within = within
+        self._names = {each["id"]: each["function"]["name"] for one in messages for each in one.get("toolCalls", ())}
+        self._nested: dict[str, Translator | None] = {}  # of the loops inside calls, by call; None: it has ended
 
     def translate(self, event: ev.WatchEvent) -> Iterator[Event]:
         """Yield the events of AG-UI for an event."""
-        if event.path:  # of a loop inside a call
+        if event.path:
+            if "nested" in self._terms.parts:
+                yield from self._translate_nested(event)
             return
         match event:
+            case ev.CallStarted(call_id=call, name=name):
+                self._names[call] = name
             case ev.RequestStarted(summary=False, message_id=name):
                 yield from self.close()
                 self._message = None if name in self._known else name
@@ -42,6 +58,7 @@ class Translator:
                 if isinstance(event, ev.RequestAnswered) and "usage" in self._terms.parts:
                     self.usage.append(_count(event))
             case ev.CallFinished():
+                yield from self._end_nested(event.call_id)
                 yield from self._finished(event)
             case _ if self._message is not None:
                 yield from self._replied(event, self._message)
@@ -61,8 +78,34 @@ class Translator:
                 yield from self._call(call, name, message)
                 yield from self.close()
 
+    def _translate_nested(self, event: ev.WatchEvent) -> Iterator[Event]:
+        """Yield the events of AG-UI for an event of a loop inside a call: those of a subagent."""
+        call, *rest = event.path
+        tag = {"subagentRunId": f"{self._within}{call}"}
+        if call not in self._nested:
+            terms = evolve(self._terms, taken=frozenset(), brought=frozenset())  # its tools are its own
+            self._nested[call] = Translator((), terms, f"{self._within}{call}/")
+            parent = {"parentSubagentRunId": self._within[:-1]} if self._within else {}
+            named = {"name": self._names.get(call, call), "parentToolCallId": call}
+            yield {"type": "SUBAGENT_STARTED", **tag, **named, **parent}
+        if (inner := self._nested[call]) is not None:
+            yield from ({**tag, **each} for each in inner.translate(evolve(event, path=tuple(rest))))
+
+    def _end_nested(self, call: str, **outcome: Event) -> Iterator[Event]:
+        if (inner := self._nested.get(call)) is not None:
+            tag = {"subagentRunId": f"{self._within}{call}"}
+            yield from ({**tag, **each} for each in inner.end())
+            yield {"type": "SUBAGENT_FINISHED", **tag, **outcome}
+            self._nested[call] = None
+
+    def end(self) -> Iterator[Event]:
+        """Yield the ends of all that was begun and not ended. Loops inside calls go on, or wait."""
+        for call in self._nested:
+            yield from self._end_nested(call, outcome={"type": "suspended"})
+        yield from self.close()
+
     def close(self) -> Iterator[Event]:
-        """Yield the ends of what was begun and not ended."""
+        """Yield the ends of what was begun last, and not ended."""
         (kind, name), self._open = self._open, ("", "")
         if kind:
             yield {"type": f"{kind}_END", _key(kind): name}

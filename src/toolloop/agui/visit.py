@@ -216,7 +216,7 @@ class Visit:
         while (event := await reader.read(HEARTBEAT)) is not None or not reader.is_over:
             for each in [None] if event is None else translator.translate(event):
                 await self.send(each)
-        for each in translator.close():
+        for each in translator.end():
             await self.send(each)
 
     async def _until_rest(self, reader: Reader) -> None:
@@ -267,6 +267,8 @@ class Visit:
                 continue
             if offer.kinds:
                 found.append(make_interrupt(call, offer, picture.shown["schemas"].get(path, {"type": "object"})))
+                if "nested" in picture.terms.parts and len(call["path"]) > 1:
+                    found[-1]["subagentRunId"] = "/".join(call["path"][:-1])
             else:
                 waits_for = offer.needs or "another person"
                 self._note("call", path, f"{' > '.join(call['names'])} waits for {waits_for}")
