@@ -263,7 +263,7 @@ def test_a_prompt_outlives_a_store_that_fails(desk: Desk, method: str) -> None:
     """Wherever that is: what was said is said once, and the call runs once."""
     store = failing_store(desk)
     editor = desk.open()
-    sessions = [editor.new() for _ in range(5)]
+    sessions = [editor.new() for _ in range(3)]
     for before, session in enumerate(sessions):
         store.left[method], store.before[method] = 1, before
         assert editor.turn(session, "look a.txt") == "end_turn"
