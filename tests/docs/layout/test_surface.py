@@ -159,7 +159,10 @@ def test_no_file_names_a_local_path_or_a_registry() -> None:
     """Nothing in the repository depends on one machine, or on where packages come from."""
     found = []
     for file in files():
-        for number, line in enumerate(file.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
+        text = file.read_text(encoding="utf-8", errors="replace")
+        if not _LOCAL_PATH.search(text) and not _REGISTRY.search(text):
+            continue  # a line of it has nothing, either
+        for number, line in enumerate(text.splitlines(), 1):
             if _LOCAL_PATH.search(line) or _REGISTRY.search(line):
                 found.append(f"{file.relative_to(ROOT)}:{number}: {line.strip()[:100]}")
     assert found == []
