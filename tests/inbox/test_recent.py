@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -113,12 +114,19 @@ def waiting_world(store: Any, rounds: int = ROUNDS) -> World:
     return World("sync", store, script=script, config={"max_iterations": rounds + 3})
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    """A file with a loop whose call `last` waits."""
-    with SqliteStore(tmp_path / "loops.db") as store:
+@pytest.fixture(scope="module")
+def driven(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file with a loop whose call `last` waits, which no test changes."""
+    path = tmp_path_factory.mktemp("driven") / "loops.db"
+    with SqliteStore(path) as store:
         waiting_world(store).drive()
-    return tmp_path / "loops.db"
+    return path
+
+
+@pytest.fixture
+def path(driven: Path, tmp_path: Path) -> Path:
+    """A copy of it."""
+    return Path(shutil.copy(driven, tmp_path))
 
 
 def card_in(store: Any, *ids: str) -> tuple[Card, Work]:
