@@ -262,6 +262,15 @@ def test_forged_answers_decide_nothing(door: Door) -> None:
     assert [each.kind for each in Inbox(door.store).trail(row.loop_id)] == ["say"]
 
 
+def test_an_answer_to_a_thread_that_does_not_exist_creates_none(door: Door) -> None:
+    """It is one that is not known, as any other."""
+    before = len(door.store.list())
+    asked = f"tu_1_a#{'0' * 64}"
+    (note,) = door.notes(threadId="nothing", resume=[entry(asked, YES)])
+    assert (note["what"], note["id"]) == ("resume", asked)
+    assert len(door.store.list()) == before
+
+
 def test_an_answer_is_not_the_result_of_a_call_that_waits_for_approval(door: Door) -> None:
     """A client gives results only for calls of its own tools, and for those whose end is not known."""
     asked = door.run({**HELLO, "content": "write it"}, threadId="answered")[-1]["outcome"]["interrupts"][0]["id"]

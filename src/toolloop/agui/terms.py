@@ -41,7 +41,8 @@ class Terms:
 
     def has_input(self, tool: str) -> bool:
         """Return whether the inputs of a tool are shown as they come. It may have secrets if it is not known."""
-        return self.has_call(tool) and tool in (self.taken | self.brought) - self.secret
+        is_known = tool in self.taken or tool in self.brought
+        return is_known and tool not in self.secret and self.has_call(tool)
 
     def result(self, tool: str, text: str, outcome: str, *, is_error: bool) -> str:
         """Return what a client gets of a result: the text, or a word for how the call ended."""
@@ -54,8 +55,9 @@ class Terms:
         for each in tools:
             schema = each.parameters or {"type": "object", "properties": {}}
             definition = {"name": each.name, "description": each.description, "input_schema": schema}
-            is_named = each.name not in found | dict.fromkeys(self.taken) and may_be_brought(definition)
-            if is_named and any(fnmatchcase(each.name, pattern) for pattern in self.patterns):
+            is_free = each.name not in found and each.name not in self.taken
+            is_named = any(fnmatchcase(each.name, pattern) for pattern in self.patterns)
+            if is_free and is_named and may_be_brought(definition):
                 found[each.name] = definition
             else:
                 refused.append(each.name)

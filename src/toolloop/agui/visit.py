@@ -136,7 +136,10 @@ class Visit:
         has, says = [each["id"] for each in before.messages], list[UserMessage]()
         known = frozenset((*has, *before.shown["said"]))
         for each in self.asked.messages:  # what is new stands behind all that the loop has or had
-            says = [] if is_known(each, known, self.person.name) else [*says, each] if each.role == "user" else says
+            if is_known(each, known, self.person.name):
+                says = []
+            elif each.role == "user":
+                says.append(each)
         await self._say(before, says)
         is_speaking = any(each.role == "user" for each in self.asked.messages[-1:])
         for entry in self.asked.resume or ():
@@ -183,9 +186,11 @@ class Visit:
         made = {each.tool_call_id: each for each in self.asked.messages if each.role == "tool"}
         calls = [call for call in before.shown["pending"] if before.is_of_front_end(call) and call["id"] in made]
         front_end = self.threads.inbox_of(self.person, is_front_end=True)
-        for name, digest, message in [(call["id"], call["digest"], made[call["id"]]) for call in calls]:
+        for call in calls:
+            name, message = call["id"], made[call["id"]]
             content, is_error = message.error or blocks_of(message.content)[0] or "done", message.error is not None
-            await self._decide(front_end, "result", name, name, Answer(content, is_error=is_error, digest=digest))
+            answer = Answer(content, is_error=is_error, digest=call["digest"])
+            await self._decide(front_end, "result", name, name, answer)
         return bool(calls)
 
     async def _decide(self, inbox: AsyncInbox, what: str, name: str, path: str, decision: Decision) -> None:
