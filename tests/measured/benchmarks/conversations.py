@@ -130,7 +130,7 @@ def measure(
         runs: of each contestant.
         seconds: of CPU, for which a conversation is repeated in a run.
         counts: whether instructions are counted, too.
-        late: whether peers, further runs and instructions are to be left out, because the time is over.
+        late: whether further runs are to be left out, because the time is over.
 
     """
     cpu: dict[str, list[dict[int, float]]] = {}
@@ -140,7 +140,7 @@ def measure(
             # A minute for the long conversation of one peer: once is enough, and of one of them.
             asked = lengths[:-1] if is_peer and name != PEER and len(lengths) > 1 else lengths
             python = peers if is_peer else Path(sys.executable)
-            if python is None or (is_peer and run) or ((is_peer or run) and late()):
+            if python is None or (is_peer and run) or (run and late()):
                 continue
             sys.stderr.write(f"CPU per turn: {label}\n")
             try:
@@ -150,7 +150,7 @@ def measure(
                     raise
                 continue  # its row stays empty
             cpu.setdefault(name, []).append(found)
-    if not counts or late() or shutil.which("valgrind") is None:
+    if not counts or shutil.which("valgrind") is None:
         return Turns(cpu, {})
     spans = [*((name, 20, 60) for name in _COUNTED), (_THREADED, LONG - 20, LONG), (_THREADED, 20, 40)]
     with ThreadPoolExecutor(2) as pool:  # other work does not change what callgrind counts

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.kit.failing import FailingStore
 from tests.kit.postgres import in_postgres
 from tests.kit.world import ID, World, each_store, store_at
+from tests.measured.benchmarks.stored import begin, drive
 from tests.measured.speed.work import Work, counting
 from toolloop import Deny, Inbox, SqliteStore
 from toolloop._journal.store_access import load_state
@@ -77,14 +79,9 @@ def test_to_decide_reads_what_is_new(where: str, tmp_path: Path) -> None:
         assert work.events == 0
 
 
-@pytest.mark.parametrize("where", ["sqlite", in_postgres])
-def test_to_open_a_loop_cold_reads_one_checkpoint_and_what_it_outweighs(where: str, tmp_path: Path) -> None:
-    """At its end and just before a checkpoint is due, in one statement each."""
-    inner, rounds = store_at(where, tmp_path), 120
-    store = FailingStore(inner, is_whole=True)
-    script = [reply("x" * 4000, calls=[call("look", {"path": "a.txt"}, id=f"t{at}")]) for at in range(rounds)]
-    World("sync", store, script=(*script, reply("done")), config={"max_iterations": rounds + 1}).drive()
-    assert 3 <= store.asked.count("keep_checkpoint") <= 15
+def check_cold_open(inner: Any, asked: list[str], most: int) -> None:
+    """A process that knows nothing of the loop reads one checkpoint and what it outweighs, in one statement each."""
+    assert 3 <= asked.count("keep_checkpoint") <= most
     body = inner.checkpoint(ID, meaning=MEANING)
     kept, entries = read_checkpoint(ID, body), inner.load(ID).entries
     cold = FailingStore(inner, is_whole=True)
@@ -93,7 +90,26 @@ def test_to_open_a_loop_cold_reads_one_checkpoint_and_what_it_outweighs(where: s
     assert state == read_journal(entries)
     assert (cold.asked, work.events) == (["checkpoint", "load"], len(entries) - kept.rev)
     weights = [len(entry.body) + len(entry.text or "") for entry in entries]
-    assert sum(weights[kept.rev :]) <= max(100_000, len(body) / 8) + 2 * sum(weights) / rounds
+    assert sum(weights[kept.rev :]) <= max(100_000, len(body) / 8) + 2 * sum(weights) / state.root.iterations
+
+
+@pytest.mark.parametrize("where", ["sqlite", in_postgres])
+def test_to_open_a_loop_cold_reads_one_checkpoint_and_what_it_outweighs(where: str, tmp_path: Path) -> None:
+    """At its end and just before a checkpoint is due."""
+    inner, rounds = store_at(where, tmp_path), 120
+    store = FailingStore(inner, is_whole=True)
+    script = [reply("x" * 4000, calls=[call("look", {"path": "a.txt"}, id=f"t{at}")]) for at in range(rounds)]
+    World("sync", store, script=(*script, reply("done")), config={"max_iterations": rounds + 1}).drive()
+    check_cold_open(inner, store.asked, 15)
+
+
+@pytest.mark.deep
+def test_to_open_5000_rounds_cold_reads_one_checkpoint_and_what_it_outweighs(tmp_path: Path) -> None:
+    """As in the shorter test."""
+    with SqliteStore(tmp_path / "loops.db") as inner:
+        store = FailingStore(inner, is_whole=True)
+        drive(begin(store, 5000), 5000)
+        check_cold_open(inner, store.asked, 60)
 
 
 def test_a_list_of_500_waiting_calls_is_one_query_and_folds_nothing(tmp_path: Path) -> None:
