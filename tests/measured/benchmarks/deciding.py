@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import shutil
 import subprocess
 import sys
 import threading
@@ -23,7 +24,7 @@ from attrs import evolve
 from tests.measured.benchmarks import rounds
 from tests.measured.benchmarks.measure import ROOT
 from tests.measured.benchmarks.report import Figure
-from tests.measured.benchmarks.stored import Model, ask_first
+from tests.measured.benchmarks.stored import Model, ask_first, in_memory
 from toolloop import Approve, AsyncToolLoopHandle, Inbox, SqliteStore, ToolContext, ToolLoopHandle, Worker, tool
 from toolloop.inbox.items import notification_id
 from toolloop.stores import StoredLoop
@@ -190,15 +191,17 @@ def measure(folder: Path, loops: int, decisions: int, seconds: float) -> Iterato
     for beside, bound in ((0, 100), (loops, 150)):
         for notifies in (False, True):
             path = folder / f"deciding-{beside}-{notifies}.db"
-            with SqliteStore(path) as store:
-                *loop_ids, last = fill(store, beside, decisions + 2)
-                with worker(path, notifies=notifies) as started:
-                    ask(started, "cpu")  # it has begun
-                    while notifies and store.list_unnotified():
-                        time.sleep(0.1)
-                    taken = [each * 1e3 for each in seconds_to_start(store, started, loop_ids)]
-                    idle = idle_share(started, seconds) if beside else None
-                    changed = rows_of_a_change(store, started, last) if beside else None
+            with in_memory() as fast:
+                with SqliteStore(fast / path.name) as store:
+                    *loop_ids, last = fill(store, beside, decisions + 2)
+                shutil.copy(fast / path.name, path)
+            with SqliteStore(path) as store, worker(path, notifies=notifies) as started:
+                ask(started, "cpu")  # it has begun
+                while notifies and store.list_unnotified():
+                    time.sleep(0.1)
+                taken = [each * 1e3 for each in seconds_to_start(store, started, loop_ids)]
+                idle = idle_share(started, seconds) if beside else None
+                changed = rows_of_a_change(store, started, last) if beside else None
             where = f"beside {beside:,} loops" if beside else "alone"
             what = f"decision in another process to the start of the tool, {where}{', with notify' * notifies}"
             yield Figure(f"{what}: p50", median(taken), bound, "ms")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from attrs import define
@@ -16,6 +18,17 @@ from toolloop.stores import Entry, Store
 
 LOOP = "loop"
 _LONG = 1000
+
+
+@contextmanager
+def in_memory() -> Iterator[Path]:
+    """Yield an empty folder, in memory where there is such a place: for what is not measured by the wall clock.
+
+    A store of ten thousand loops waits a minute for the disk until it is filled.
+    """
+    shared = Path("/dev/shm")
+    with TemporaryDirectory(dir=shared if shared.is_dir() else None) as name:
+        yield Path(name)
 
 
 @define(eq=False)

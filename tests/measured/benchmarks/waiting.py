@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import time
 from pathlib import Path
 from statistics import median
@@ -13,7 +14,7 @@ from attrs import evolve
 
 from tests.measured.benchmarks import rounds
 from tests.measured.benchmarks.report import Figure
-from tests.measured.benchmarks.stored import Model, ask_first
+from tests.measured.benchmarks.stored import Model, ask_first, in_memory
 from toolloop import Deny, Inbox, SqliteStore, ToolLoopHandle
 from toolloop.inbox import inbox_app
 
@@ -22,9 +23,9 @@ _TABS, _SECONDS = 8, 5
 _SCOPE = {"type": "http", "method": "GET", "path": "/", "query_string": b"", "headers": [], "root_path": ""}
 
 
-def filled(path: Path, loops: int, waiting: int) -> SqliteStore:
-    """Return a store of so many loops, some of which wait for a decision."""
-    store, step = SqliteStore(path), loops // waiting
+def fill(store: SqliteStore, loops: int, waiting: int) -> None:
+    """Add so many loops, some of which wait for a decision."""
+    step = loops // waiting
     for number in range(waiting):
         loop_id = f"loop-{number * step}"
         with ToolLoopHandle(Model(), params=rounds.params(), tools=[ask_first], store=store, loop_id=loop_id) as handle:
@@ -34,7 +35,6 @@ def filled(path: Path, loops: int, waiting: int) -> SqliteStore:
     for number in range(loops):
         if number % step:  # only its row is read
             store.create(f"loop-{number}", entries, head=ended)
-    return store
 
 
 def seconds_to_first_byte(store: SqliteStore) -> float:
@@ -103,7 +103,11 @@ def share_of_a_core(store: SqliteStore, *, writes: bool) -> float:
 
 def measure(folder: Path, loops: int, waiting: int) -> list[Figure]:
     """Measure in an empty folder."""
-    with filled(folder / "waiting.db", loops, waiting) as store:
+    with in_memory() as fast:
+        with SqliteStore(fast / "waiting.db") as store:
+            fill(store, loops, waiting)
+        shutil.copy(fast / "waiting.db", folder)
+    with SqliteStore(folder / "waiting.db") as store:
         of = f"of {loops:,} loops, {waiting:,} of which wait"
         return [
             Figure(f"the first byte of the approval page {of}", seconds_to_first_byte(store) * 1e3, 50, "ms"),
