@@ -190,10 +190,11 @@ def _become(
     os.environ.clear()
     os.environ.update(env)
     os.chdir(folder)
+    by_line = {2, *filter(os.isatty, (0, 1))}  # as an interpreter has them
     for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL)):
         signal.signal(number, handler)
     sys.stdin, sys.stdout, sys.stderr = (
-        open(number, mode, encoding="utf-8", errors=errors, buffering=1 if os.isatty(number) else -1, closefd=False)  # noqa: SIM115 - as long as the process
+        open(number, mode, encoding="utf-8", errors=errors, buffering=1 if number in by_line else -1, closefd=False)  # noqa: SIM115 - as long as the process
         for number, mode, errors in ((0, "r", "strict"), (1, "w", "strict"), (2, "w", "backslashreplace"))
     )
     if env.get("PYTHONWARNINGS") == "error":
