@@ -18,7 +18,7 @@ from tests.agui.site import LOCATION, NO, YES, Client, Node, Run, Site, entry, o
 from tests.kit.effort import IS_DEEP, examples
 from tests.kit.fork_server import ForkServer
 from toolloop import Approve, Deny, ToolLoopHandle
-from toolloop.agui.terms import SHOWS
+from toolloop.agui.conversation import SHOWS
 from toolloop.errors import CallerError
 from toolloop.inbox import TrailEntry
 from toolloop.testing import ScriptedProvider

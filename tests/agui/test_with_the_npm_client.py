@@ -246,6 +246,14 @@ def test_a_note_names_the_group_for_which_a_call_waits(site: Site) -> None:
     assert "finance" in guest.notes[0]["why"]
 
 
+def test_a_client_that_has_a_reply_before_its_question_gets_both_in_order(site: Site) -> None:
+    """It came between the two. Clients keep their reasoning in its place unless a snapshot has some."""
+    done = site.client("order").run("read x")
+    late = [each for each in done.messages if each["role"] != "user"]
+    again = site.client("order", messages=late).run()
+    assert [each["role"] for each in again.messages] == ["user", "reasoning", "assistant", "tool", "assistant"]
+
+
 def test_two_clients_at_once(site: Site) -> None:
     """The second one follows the run, and its message goes out with the results."""
     ana, other = site.client("busy"), site.client("busy")

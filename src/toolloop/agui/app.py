@@ -25,9 +25,9 @@ from toolloop._interface.loop_params import as_registry
 from toolloop._public import set_module
 from toolloop._web import Who, for_hosts
 from toolloop._worker.asynchronous import AsyncWorker
+from toolloop.agui.conversation import SHOWS, Event, Terms
 from toolloop.agui.doors import Door, check_id, read_input
 from toolloop.agui.live import Live
-from toolloop.agui.terms import SHOWS, Event, Terms
 from toolloop.agui.threads import Driver, Threads
 from toolloop.agui.visit import Visit, end_of
 from toolloop.errors import CallerError, LoopNotFound, NotAllowed, StoreError, ToolLoopError
@@ -188,16 +188,19 @@ class _Stream(Response):
             text = ": alive" if event is None else f"data: {json.dumps(event)}"
             await send({"type": "http.response.body", "body": f"{text}\n\n".encode(), "more_body": True})
 
+        def leave() -> None:
+            group.cancel_scope.cancel()
+
+        group, visit = anyio.create_task_group(), self._visit(write, leave)
         await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
-        async with anyio.create_task_group() as group:
-            visit = self._visit(write, group.cancel_scope.cancel)
+        async with group:
             group.start_soon(self._until_gone, receive, group.cancel_scope)
             try:
                 await visit.run()
             except Exception as error:  # noqa: BLE001 - also a fault of ours: the client can go on
                 await write(end_of(error, visit.loop_id))
             await send({"type": "http.response.body", "body": b""})
-            group.cancel_scope.cancel()
+            leave()
         if self._is_gone and self._stops_with_client:
             with suppress(ToolLoopError):  # it does not exist, or the person may not stop it
                 await visit.inbox.stop(visit.loop_id, "the client left")

@@ -1,20 +1,74 @@
-"""A conversation as messages of AG-UI, and the order in which a client gets them."""
+"""What clients may bring to a conversation, and what they get of it: messages of AG-UI, and the order of these."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from fnmatch import fnmatchcase
+from typing import Any, Final
 
-from ag_ui.core import Message
+from ag_ui.core import Message, Tool
+from attrs import frozen
 
+from toolloop._interface.loop_params import may_be_brought
 from toolloop._journal.records import said_id
-from toolloop.agui.terms import Event, Terms
 from toolloop.inbox import ShownLoop
 from toolloop.machine.values.calls import text_of_content
 from toolloop.machine.values.jsontext import JSON
 
+SHOWS: Final = ("text", "reasoning", "calls", "results", "nested", "usage")
+_WORDS = {"denied": "denied", "expired": "denied", "not_run": "denied"}  # of calls that did not run, by outcome
 _MIMES = {"image": ("image/jpeg", "image/png", "image/gif", "image/webp"), "document": ("application/pdf",)}
+_MOVED = {"id": "toolloop.moved", "role": "reasoning", "content": ""}
+Event = dict[str, Any]  # an event or a message of AG-UI, as JSON
+
+
+@frozen
+class Terms:
+    """What clients may bring, and what they get.
+
+    Attributes:
+        parts: those of `SHOWS` that they get.
+        taken: the names of the tools of the server.
+        patterns: the names of tools that a front end may bring, with `*` and `?` as in a shell.
+        secret: the tools with secret parameters. Their inputs are not streamed.
+        brought: the tools that front ends brought to this conversation, as its loop has recorded it.
+
+    """
+
+    parts: frozenset[str]
+    taken: frozenset[str]
+    patterns: tuple[str, ...]
+    secret: frozenset[str]
+    brought: frozenset[str] = frozenset()
+
+    def has_call(self, tool: str) -> bool:
+        """Return whether the calls of a tool are shown."""
+        return "calls" in self.parts or tool in self.brought
+
+    def has_input(self, tool: str) -> bool:
+        """Return whether the inputs of a tool are shown as they come. It may have secrets if it is not known."""
+        is_known = tool in self.taken or tool in self.brought
+        return is_known and tool not in self.secret and self.has_call(tool)
+
+    def result(self, tool: str, text: str, outcome: str, *, is_error: bool) -> str:
+        """Return what a client gets of a result: the text, or a word for how the call ended."""
+        is_shown = "results" in self.parts or tool in self.brought
+        return text if is_shown else _WORDS.get(outcome, "failed" if is_error else "done")
+
+    def definitions(self, tools: Iterable[Tool]) -> tuple[dict[str, Event], list[str]]:
+        """Return the definitions of the tools that a client brings, by name, and the names of those not taken."""
+        found, refused = dict[str, Event](), list[str]()
+        for each in tools:
+            schema = each.parameters or {"type": "object", "properties": {}}
+            definition = {"name": each.name, "description": each.description, "input_schema": schema}
+            is_free = each.name not in found and each.name not in self.taken
+            is_named = any(fnmatchcase(each.name, pattern) for pattern in self.patterns)
+            if is_free and is_named and may_be_brought(definition):
+                found[each.name] = definition
+            else:
+                refused.append(each.name)
+        return found, refused
 
 
 def result_id(call_id: str) -> str:
@@ -141,7 +195,7 @@ def snapshots(has: Sequence[str], messages: Sequence[Event]) -> list[Sequence[Ev
     """Return the snapshots after which a client has these messages in this order: none if it has them already.
 
     A client replaces a message that it has where that stands, and appends all others. So what it has in another order
-    is taken away first.
+    is taken away first; reasoning only by a snapshot that has some, which the last snapshot takes away again.
 
     Args:
         has: the ids of the messages that it has, in order.
@@ -153,4 +207,5 @@ def snapshots(has: Sequence[str], messages: Sequence[Event]) -> list[Sequence[Ev
         return []
     pairs = enumerate(zip(has, names, strict=False))
     same = next((at for at, (one, other) in pairs if one != other), min(len(has), len(names)))
-    return [messages[:same], messages] if not {*has[same:]}.isdisjoint(names[same:]) else [messages]
+    moved = [each["role"] for each in messages[same:] if each["id"] in has]
+    return [[*messages[:same], *([_MOVED] if "reasoning" in moved else [])], messages] if moved else [messages]

@@ -8,7 +8,7 @@ from ag_ui.core import ResumeEntry
 
 from toolloop._interface.loop_view import PendingView
 from toolloop._interface.standing import Standing
-from toolloop.agui.terms import Event
+from toolloop.agui.conversation import Event
 from toolloop.errors import DecisionConflict
 from toolloop.inbox import Offer
 from toolloop.machine.values.calls import Answer, Approve, Decision, Deny, Rerun

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from itertools import groupby
@@ -17,6 +17,12 @@ import toolloop.events as ev
 from toolloop._drivers.event_loops import call_soon
 
 MOST: Final = 1_000_000  # characters of the events that a client has not read
+_TEXTS: Final[dict[type[ev.WatchEvent], str]] = {
+    ev.TextDelta: "text",
+    ev.ThinkingDelta: "thinking",
+    ev.InputDelta: "partial_json",
+    ev.CallFinished: "plain_text",
+}
 
 
 class Reader:
@@ -66,7 +72,7 @@ class Reader:
 
 
 def _size(event: ev.WatchEvent) -> int:
-    return 100 + sum(len(getattr(event, name, "")) for name in ("text", "thinking", "partial_json", "plain_text"))
+    return 100 + len(getattr(event, _TEXTS.get(type(event), ""), ""))
 
 
 class Live:
@@ -97,7 +103,7 @@ class Live:
                 reader.put(event)
 
     @contextmanager
-    def reading(self, loop_id: str, give_up: Callable[[], None]) -> Iterator[Reader]:
+    def reading(self, loop_id: str, give_up: Callable[[], None]) -> Generator[Reader]:
         """Hand the events of a loop to a new reader, those of the request under way first, until the block is left."""
         reader = Reader(give_up)
         with self._lock:
@@ -113,19 +119,11 @@ class Live:
                     del self._readers[loop_id]
 
 
-_PARTS: Final[dict[type[ev.WatchEvent], str]] = {
-    ev.TextDelta: "text",
-    ev.ThinkingDelta: "thinking",
-    ev.InputDelta: "partial_json",
-}
-
-
 def _join(events: Iterable[ev.WatchEvent]) -> Iterator[ev.WatchEvent]:
     """Yield events with adjacent parts of one text as one: a long reply has thousands, each with a size of its own."""
-    for kind, same in groupby(events, lambda event: (type(event), event.path, getattr(event, "call_id", ""))):
-        first, *rest = same
-        if (name := _PARTS.get(kind[0])) is None:
-            yield from (first, *rest)
-        else:
-            text: Any = {name: "".join(getattr(each, name) for each in (first, *rest))}
-            yield evolve(first, **text)
+    for (kind, *_), same in groupby(events, lambda event: (type(event), event.path, getattr(event, "call_id", ""))):
+        parts = [*same]
+        if issubclass(kind, ev.Delta) and (name := _TEXTS.get(kind)) is not None:
+            joined: Any = {name: "".join(getattr(each, name) for each in parts)}
+            parts = [evolve(parts[0], **joined)]
+        yield from parts

@@ -15,9 +15,9 @@ from attrs import define, field, frozen
 
 from toolloop._drivers.event_loops import spawn
 from toolloop._worker.asynchronous import AsyncWorker
+from toolloop.agui.conversation import Terms
 from toolloop.agui.doors import LOG
 from toolloop.agui.live import Live
-from toolloop.agui.terms import Terms
 from toolloop.errors import Conflict
 from toolloop.inbox import Action, AsyncInbox, May, Seen, Sees
 from toolloop.inbox.rights.rights import with_answers

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 from attrs import evolve
 
 import toolloop.events as ev
-from toolloop.agui.conversation import result_id, thought_id
-from toolloop.agui.terms import Event, Terms
+from toolloop.agui.conversation import Event, Terms, result_id, thought_id
 
 
 class Translator:

@@ -18,11 +18,10 @@ from attrs import define, evolve, field, frozen
 from toolloop._drivers.event_loops import only_error
 from toolloop._interface.loop_view import PendingView
 from toolloop._interface.standing import Standing
-from toolloop.agui.conversation import blocks_of, is_known, key_of, messages_of, snapshots, with_ids_of
+from toolloop.agui.conversation import Event, Terms, blocks_of, is_known, key_of, messages_of, snapshots, with_ids_of
 from toolloop.agui.doors import LOG
 from toolloop.agui.interrupts import make_interrupt, read_answer, why_not
 from toolloop.agui.live import Reader
-from toolloop.agui.terms import Event, Terms
 from toolloop.agui.threads import Threads
 from toolloop.agui.translating import Translator
 from toolloop.errors import BadTool, CallerError, LoopNotFound, StoreError, ToolLoopError
