@@ -17,6 +17,7 @@ from toolloop import (
     Approve,
     Ask,
     Deny,
+    Grant,
     LoopConfig,
     PolicyView,
     ToolCall,
@@ -339,6 +340,24 @@ def test_a_decision_of_a_policy_that_cannot_be_used_asks(answer: Any) -> None:
         (pending,) = at.turn().pending
         assert (pending.why, at.did) == ("approval", [])
         assert "policy" in str(pending.reason)
+
+
+@each("answer", ["yes", Approve(remember=Grant()), Approve({"a": "x"}), Answer(object()), LookupError()])
+def test_a_grant_does_not_help_a_policy_whose_answer_cannot_be_used(answer: Any) -> None:
+    """The call waits for a person, also for one who granted all calls like this one."""
+
+    def policy(shown: ToolCall, _view: PolicyView) -> Any:
+        if shown.iteration > 1 and isinstance(answer, Exception):
+            raise answer
+        return answer if shown.iteration > 1 else Ask("why")
+
+    again = call("add", {"a": 1, "b": 2}, id="toolu_b")
+    with over_http([reply(calls=[ADD]), reply(calls=[again])], on_tool_call=policy) as at:
+        turn = at.turn()
+        turn.approve("toolu_a", by="ana", remember=Grant())
+        turn.continue_loop()
+        at.turn().continue_loop()
+        assert [each.id for each in at.turn().pending] == ["toolu_b"]
 
 
 class Vague:
