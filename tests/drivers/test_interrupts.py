@@ -223,13 +223,15 @@ class Interrupt:
         self.lines_of = {function.__code__ for function in functions}
         self.kept: BaseException | None = None
         self._begun: FrameType | None = None
+        # It is kept, because Python 3.11 may call a profile function that was freed already.
+        self._hook: Any = self.trace if functions else self.profile
 
     def __enter__(self) -> None:
         self._before = sys.gettrace(), sys.getprofile()
         if self.lines_of:
-            sys.settrace(self.trace)
+            sys.settrace(self._hook)
         else:
-            sys.setprofile(self.profile)
+            sys.setprofile(self._hook)
 
     def __exit__(self, _kind: object, error: BaseException | None, _: object) -> bool:
         sys.settrace(self._before[0])
