@@ -111,7 +111,7 @@ def agui_app(  # noqa: PLR0913 - what an application decides
     driver = Driver(drives(metadata={"agui": name}, concurrency=concurrency) if drive else None)
     own = frozenset(each.get("name", "") for each in (*registry.definitions(), *params.get("tools", ())))
     secret = frozenset(each.name for each in registry if each.secret)
-    terms = Terms(frozenset(show), own, tuple(front_end_tools), secret)
+    terms = Terms(frozenset(show), own, tuple(front_end_tools), frozenset(registry.names), secret)
     opens = partial(AsyncToolLoopHandle.open, store, provider=provider, tools=registry, config=config)
     begin = partial(opens, params={**params, "messages": []})
     threads = Threads(store, begin, name, may, sees, terms, live, driver, store.secret())

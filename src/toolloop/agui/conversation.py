@@ -29,8 +29,9 @@ class Terms:
 
     Attributes:
         parts: those of `SHOWS` that they get.
-        taken: the names of the tools of the server.
+        taken: the names of the tools of the server, also of those that only the parameters define.
         patterns: the names of tools that a front end may bring, with `*` and `?` as in a shell.
+        registered: the names of the tools that the server runs. Of others it is unknown which parameters are secret.
         secret: the tools with secret parameters. Their inputs are not streamed.
         brought: the tools that front ends brought to this conversation, as its loop has recorded it.
 
@@ -39,6 +40,7 @@ class Terms:
     parts: frozenset[str]
     taken: frozenset[str]
     patterns: tuple[str, ...]
+    registered: frozenset[str]
     secret: frozenset[str]
     brought: frozenset[str] = frozenset()
 
@@ -48,7 +50,7 @@ class Terms:
 
     def has_input(self, tool: str) -> bool:
         """Return whether the inputs of a tool are shown as they come. It may have secrets if it is not known."""
-        is_known = tool in self.taken or tool in self.brought
+        is_known = tool in self.registered or tool in self.brought
         return is_known and tool not in self.secret and self.has_call(tool)
 
     def result(self, tool: str, text: str, outcome: str, *, is_error: bool) -> str:

@@ -77,16 +77,17 @@ def read_answer(entry: ResumeEntry, offers: Mapping[str, Offer]) -> tuple[str, D
     kinds = offers[digest].kinds if digest in offers else {"edit", "answer"}
     if entry.status == "cancelled":
         return path, Deny("The user dismissed the question.", digest=digest)
-    match {"reason": None, "editedArgs": None, **(entry.payload if isinstance(entry.payload, dict) else {})}:
+    given = entry.payload if isinstance(entry.payload, dict) else {}
+    match {"reason": None, "editedArgs": None, **given}:
         case {"approved": True, "editedArgs": dict(edited), "reason": str(why) | (None as why)} if "edit" in kinds:
             return path, Approve(input=edited, reason=why, digest=digest)
         case {"approved": True, "editedArgs": None, "reason": str(why) | (None as why)}:
             return path, Approve(reason=why, digest=digest)
         case {"approved": False, "reason": str(why) | (None as why)}:
             return path, Deny(why or "The user said no.", digest=digest)
-        case {"rerun": True}:
+        case {"rerun": True} if "approved" not in given:
             return path, Rerun(digest=digest)
-        case {"answer": str(text)} if "answer" in kinds:
+        case {"answer": str(text)} if "answer" in kinds and "approved" not in given:
             return path, Answer(text, digest=digest)
     raise ValueError(_EXPECTED)
 

@@ -82,7 +82,7 @@ class Translator:
         call, *rest = event.path
         tag = {"subagentRunId": f"{self._within}{call}"}
         if call not in self._nested:
-            terms = evolve(self._terms, taken=frozenset(), brought=frozenset())  # its tools are its own
+            terms = evolve(self._terms, registered=frozenset(), brought=frozenset())  # its tools are its own
             self._nested[call] = Translator((), terms, f"{self._within}{call}/")
             parent = {"parentSubagentRunId": self._within[:-1]} if self._within else {}
             named = {"name": self._names.get(call, call), "parentToolCallId": call}

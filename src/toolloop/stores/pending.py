@@ -15,6 +15,7 @@ from toolloop.stores.row_checks import check_call, check_named
 WHOLE_INPUT = 4000  # characters of an input as JSON; a longer one is shortened
 _PREVIEW = 2000  # characters of a preview
 _EXCERPT = 300  # characters of a text of the conversation
+_SHORT = 4_000  # characters of the waiting calls of a loop that are remembered as values
 _VALUE = 200  # characters of a value in a shortened input
 _POSITIONS = 10  # of a call in the column `pending`; earlier versions cannot read a longer list
 
@@ -132,9 +133,8 @@ def pending_to_json(pending: Iterable[PendingCall]) -> str:
     return f"[{','.join([each._positions for each in pending])}]"  # noqa: SLF001 - it is for this function
 
 
-@lru_cache(maxsize=1024)  # a queue reads all its rows after each change of one
 def pending_from_json(text: str, named: str | None = None) -> tuple[PendingCall, ...]:
-    """Return the calls of a text that `pending_to_json` returned.
+    """Return the calls of a text that `pending_to_json` returned. They are shared if the texts are short.
 
     Args:
         text: the text.
@@ -145,6 +145,11 @@ def pending_from_json(text: str, named: str | None = None) -> tuple[PendingCall,
         TypeError, ValueError: a text is damaged.
 
     """
+    is_short = len(text) + len(named or "") <= _SHORT
+    return _read_again(text, named) if is_short else _read(text, named)
+
+
+def _read(text: str, named: str | None) -> tuple[PendingCall, ...]:
     if text == "[]":
         return ()
     found, calls = {} if named is None else check_named(decode(named)), decode(text)
@@ -156,6 +161,9 @@ def pending_from_json(text: str, named: str | None = None) -> tuple[PendingCall,
             for path, names, why, takes, digest, *more in map(check_call, calls)
         ]
     )
+
+
+_read_again = lru_cache(maxsize=1024)(_read)  # a queue reads all its rows after each change of one
 
 
 def named_to_json(pending: Iterable[PendingCall]) -> str | None:

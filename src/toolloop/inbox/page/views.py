@@ -25,7 +25,7 @@ from toolloop.inbox.page.people import Me, People
 from toolloop.inbox.page.rendering import rendered
 from toolloop.inbox.page.security import FormTokens
 from toolloop.inbox.rights.links import Link
-from toolloop.inbox.shown.cards import NEWEST, Card, card_of, cards_of, read_loop, read_newest_steps, waiting_cards
+from toolloop.inbox.shown.cards import Card, card_of, cards_of, list_newest, read_loop, read_newest_steps, waiting_cards
 from toolloop.inbox.shown.keys import from_key, key_of
 from toolloop.inbox.shown.queue import MOST, Filters, Queue, group_of, group_of_cards, is_for, queue_of
 from toolloop.machine.values.names import Person
@@ -244,7 +244,7 @@ class Views:
             may=may,
             view={**view_of(story.state), "status": row.status},
             story=story,
-            steps=story.steps[-NEWEST:] if is_long and not is_whole else story.steps,
+            steps=list_newest(story) if is_long and not is_whole else story.steps,
             is_short=is_long and not is_whole,
             waits=(cards := waiting_cards(row, story, me.person, now)),
             waiting_paths={card.path for card in cards},

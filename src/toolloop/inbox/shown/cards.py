@@ -18,7 +18,7 @@ from toolloop.errors import LoopNotFound, UnknownCall
 from toolloop.inbox.shown.keys import from_key, key_of
 from toolloop.inbox.shown.recent import read_recent, read_whole
 from toolloop.inbox.shown.running import running_words
-from toolloop.inbox.shown.story import CallStory, Said, Story, read_story
+from toolloop.inbox.shown.story import CallStory, Said, Step, Story, read_story
 from toolloop.inbox.shown.values import ShownInput, shown_input
 from toolloop.inbox.shown.words import Need, Tag, count, duration, hints
 from toolloop.machine.record.state import Path
@@ -344,6 +344,12 @@ def read_newest_steps(store: Store, loop_id: str) -> tuple[StoredLoop, Story, bo
     said = {step.id for step in story.steps if isinstance(step, Said)}
     is_enough = len(story.steps) >= NEWEST and all(each.id in said for each in story.state.root.kept if each.id)
     return (row, story, is_long) if is_enough or not is_long else (*read_loop(store, loop_id), is_long)
+
+
+def list_newest(story: Story) -> list[Step]:
+    """Return the newest steps of a long loop, and the calls before them that run."""
+    earlier = [each for each in story.steps[:-NEWEST] if isinstance(each, CallStory) and each.path in story.running]
+    return [*earlier, *story.steps[-NEWEST:]]
 
 
 def card_of(store: Store, key: str, me: Person, now: float) -> Card:

@@ -23,7 +23,7 @@ from toolloop.machine.record.state import Path, State
 from toolloop.stores.codec import replay
 from toolloop.stores.protocol import Store
 
-_KEPT = 100  # steps that are remembered, and those up to the next moment without an open round
+_KEPT = 150  # steps that are remembered, and those up to the next moment without an open round
 
 Step = tuple[ev.Event, State]
 
