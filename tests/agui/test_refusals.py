@@ -161,6 +161,16 @@ def test_an_external_tool_of_the_server_stays_the_servers(door: Door) -> None:
     assert [call["name"] for call in Inbox(door.store).show(row.loop_id)["pending"]] == ["get_location"]
 
 
+def test_arguments_of_an_external_tool_of_the_server_are_not_streamed() -> None:
+    """The server does not know which of them are secret: the tool may have had a function before."""
+    definition = {"name": "get_location", "input_schema": {"type": "object"}}
+    with opened(MemoryStore(), params={**PARAMS, "tools": [definition]}) as door:
+        names = [event["type"] for event in door.run({**HELLO, "content": "where am I"})]
+        own = [event["type"] for event in door.run({**HELLO, "content": "write it"}, threadId="own")]
+    assert ("TOOL_CALL_START" in names, "TOOL_CALL_ARGS" in names) == (True, False)
+    assert "TOOL_CALL_ARGS" in own
+
+
 @each(
     "tools",
     [
@@ -280,6 +290,13 @@ def test_an_answer_is_not_the_result_of_a_call_that_waits_for_approval(door: Doo
     assert "approved" in note["why"]
     (row,) = door.store.list(metadata={"thread": "answered"})
     assert [each.kind for each in Inbox(door.store).trail(row.loop_id)] == ["say"]
+
+
+def test_a_no_that_cannot_be_read_does_not_run_a_call_again(door: Door) -> None:
+    """It is refused, whatever else it says."""
+    asked = door.run({**HELLO, "content": "write it"}, threadId="no")[-1]["outcome"]["interrupts"][0]["id"]
+    (note,) = door.notes(threadId="no", resume=[entry(asked, {"approved": False, "reason": 5, "rerun": True})])
+    assert "approved" in note["why"]
 
 
 def test_an_input_that_comes_again_decides_what_it_decided(door: Door) -> None:

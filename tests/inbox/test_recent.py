@@ -22,7 +22,7 @@ from tests.kit.world import ID, World
 from tests.measured.speed.work import Work, counting
 from toolloop import Approve, Deny, Inbox, MemoryStore, Person, SqliteStore
 from toolloop.errors import StoreError, UnknownCall
-from toolloop.inbox.shown.cards import NEWEST, Card, card_of, cards_of, read_loop
+from toolloop.inbox.shown.cards import NEWEST, Card, card_of, cards_of, list_newest, read_loop
 from toolloop.inbox.shown.keys import key_of
 from toolloop.inbox.shown.recent import Recent
 from toolloop.inbox.shown.story import read_story
@@ -34,6 +34,7 @@ from toolloop.machine.values.jsontext import decode
 from toolloop.stores import Head, encode_event
 from toolloop.stores.checkpoints import MEANING, read_checkpoint
 from toolloop.testing import call, reply
+from toolloop.types import RunningCall
 
 ANA = Person("ana")
 ROUNDS = 120
@@ -129,6 +130,18 @@ def path(driven: Path, tmp_path: Path) -> Path:
     return Path(shutil.copy(driven, tmp_path))
 
 
+class Begins(SqliteStore):
+    """Remembers after which revision each reading of a journal began."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.begins: list[int] = []
+
+    def load(self, loop_id: str, *, after: int = 0, **more: Any) -> Any:
+        self.begins.append(after)
+        return super().load(loop_id, after=after, **more)
+
+
 def card_in(store: Any, *ids: str) -> tuple[Card, Work]:
     """The card of a call, and the work that it takes."""
     with counting() as work:
@@ -177,16 +190,18 @@ def test_a_decided_call_is_found_after_its_round(path: Path) -> None:
 
 def test_the_page_of_a_long_loop_has_its_newest_steps(path: Path) -> None:
     """All that waits is among them. It is read once; another address has all steps. A short loop has all at once."""
-    with SqliteStore(path) as store:
+    with Begins(path) as store:
         visitor = Visitor(waiting_world(store))
         visitor.open("/loop", id=ID)
         trail = visitor.text.partition("Trail</h2>")[2].partition("<form")[0]
         assert trail.count("<details>") == NEWEST / 2  # a text and a call in each round
         assert "I send it." in trail
         assert "hello" not in trail
-        with counting() as work:
+        store.begins.clear()
+        for _ in range(2):
+            card_in(store)  # it shortens what is remembered
             visitor.open("/loop", id=ID)
-        assert work.events == 0
+        assert {*store.begins} == {store.head(ID).rev}
         assert visitor.text.partition("Trail</h2>")[2].partition("<form")[0] == trail
         Inbox(store).say(ID, "And then?")
         visitor.open("/loop", id=ID)
@@ -202,6 +217,15 @@ def test_the_page_of_a_long_loop_has_its_newest_steps(path: Path) -> None:
         visitor.open("/loop", id=ID)
         assert "hello" in visitor.text
         assert "whole=1" not in visitor.text
+
+
+def test_a_call_that_runs_is_among_the_newest_steps(path: Path) -> None:
+    """Also one that was proposed before them, with many others."""
+    with SqliteStore(path) as store:
+        _, story = read_loop(store, ID)
+    story.running = {("t7",): RunningCall("t7", "look", None)}
+    call, *newest = list_newest(story)
+    assert (call, newest) == (story.calls["t7",], story.steps[-NEWEST:])
 
 
 @examples(40)
