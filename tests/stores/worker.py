@@ -11,13 +11,14 @@ import os
 import resource
 import select
 import sqlite3
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
+from tests.kit.fork_server import ROOT
+from tests.kit.warm_python import Program
 from toolloop.stores import Entry, Head, Lease, Revision, SqliteStore
 
 PATIENCE = 240.0  # seconds; it is never reached but where something hangs: a disk may take a second for each write
@@ -27,46 +28,42 @@ class Worker:
     """A process that carries out commands."""
 
     def __init__(self, path: Path, *flags: str, busy_timeout: float = 30.0) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.stores.worker", str(path), str(busy_timeout), *flags],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=Path(__file__).parents[2],
-        )
+        (its_in, into), (out, its_out) = os.pipe(), os.pipe()
+        self._in: IO[str] = os.fdopen(into, "w", encoding="utf-8")
+        self._out: IO[str] = os.fdopen(out, encoding="utf-8")
+        try:
+            command = ["-m", "tests.stores.worker", str(path), str(busy_timeout), *flags]
+            self._program = Program(command, stdin=its_in, stdout=its_out, stderr=2, cwd=ROOT)
+        finally:
+            os.close(its_in)
+            os.close(its_out)
         with contextlib.ExitStack() as stack:
             stack.push(self)
             assert self.answer() == "ready"
             stack.pop_all()
 
     def tell(self, line: str) -> None:
-        print(line, file=self._stream(self._process.stdin), flush=True)
+        print(line, file=self._in, flush=True)
 
     def answer(self) -> str:
-        out = self._stream(self._process.stdout)
-        assert select.select([out], [], [], PATIENCE)[0], "the other process hangs"
-        return out.readline().rstrip("\n")
+        assert select.select([self._out], [], [], PATIENCE)[0], "the other process hangs"
+        return self._out.readline().rstrip("\n")
 
     def ask(self, line: str) -> str:
         self.tell(line)
         return self.answer()
 
     def kill(self) -> None:
-        self._process.kill()
-        self._process.wait()
+        self._program.kill()
+        self._program.wait()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._stream(self._process.stdin).close()
-        self._process.wait(PATIENCE)
-        self._stream(self._process.stdout).close()
-
-    @staticmethod
-    def _stream(stream: IO[str] | None) -> IO[str]:
-        assert stream is not None
-        return stream
+        self._in.close()
+        self._program.wait(PATIENCE)
+        self._out.close()
 
 
 @contextlib.contextmanager

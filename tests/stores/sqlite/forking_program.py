@@ -7,6 +7,7 @@ import sqlite3
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -130,4 +131,5 @@ def locked(path: str) -> None:
 
 
 if __name__ == "__main__":
+    warnings.simplefilter("ignore")  # of a fork beside threads, which is what is tried here
     {each.__name__: each for each in (connections, transaction, memory, owner, locked)}[sys.argv[1]](sys.argv[2])

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.kit.fork_server import ROOT
+from tests.kit.warm_python import run
 from tests.stores.support import READY, entries
 from tests.stores.worker import PATIENCE, Worker, workers
 from toolloop.stores import SqliteStore
@@ -116,12 +116,5 @@ def test_a_process_that_is_killed_in_the_middle_of_a_write_leaves_no_trace(path:
 )
 def test_a_store_lives_through_a_fork(path: Path, way: str, tells: list[str]) -> None:
     """No connection is carried over, no lock stays closed, and nothing is half done. See the program."""
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-m", "tests.stores.sqlite.forking_program", way, str(path)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-        cwd=Path(__file__).parents[3],
-    )
+    done = run(["-m", "tests.stores.sqlite.forking_program", way, str(path)], cwd=ROOT)
     assert (done.stdout.splitlines(), done.stderr) == (tells, "")
