@@ -9,10 +9,11 @@ from typing import Any
 import anyio
 import pytest
 from attrs import define, field
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from tests.kit.concurrency import either_kind
 from tests.kit.each import each
+from tests.kit.effort import examples
 from tests.kit.failing import FailingStore
 from tests.kit.postgres import database, needs_postgres
 from tests.kit.support import yielded
@@ -62,7 +63,7 @@ def moment(seconds: float) -> datetime:
     return datetime.fromtimestamp(START, UTC) + timedelta(seconds=seconds)
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(
     driver=st.sampled_from([-AN_HOUR, 0.0, AN_HOUR]),
     decider=st.sampled_from([-AN_HOUR, 0.0, AN_HOUR]),

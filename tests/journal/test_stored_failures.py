@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 from attrs import evolve, frozen
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from tests.kit import inside
 from tests.kit.concurrency import either_kind
-from tests.kit.effort import stride
+from tests.kit.effort import examples, stride
 from tests.kit.failing import ERRORS, Asked, FailingStore, Moment, always, never
 from tests.kit.tools import SEND
 from tests.kit.world import AnyHandle, World, assert_sound, each_store, store_at, wait
@@ -152,7 +152,7 @@ def test_a_store_that_fails_loses_nothing(operation: str, failure: str, face: st
     """
     how = FAILURES[failure]
     is_plain = (face, how.where, how.calls) == ("sync", "memory", 1)
-    every = 1 if is_plain and how.error is ERRORS["StoreError"] else stride(3 if is_plain else 7)
+    every = 1 if is_plain and how.error is ERRORS["StoreError"] else stride(5 if is_plain else 11)
     for number in range(1, MOST, every):
         folder = tmp_path / str(number)
         folder.mkdir()
@@ -180,7 +180,7 @@ def failing_at(
     return fails
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(failing=st.dictionaries(st.integers(1, 60), st.sampled_from(["before", "after"]), max_size=12))
 def test_a_store_that_fails_now_and_then_loses_nothing(failing: dict[int, Moment]) -> None:
     """Any of its calls may fail, in either way."""

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 from attrs import define
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from tests.kit.concurrency import either_kind
+from tests.kit.effort import examples
 from tests.kit.support import results_in, yielded
 from tests.kit.tools import LOOK, PAY, SEND
 from tests.kit.world import APPROVED, World, approve_all, assert_sound
@@ -194,7 +195,7 @@ def again(call_id: str) -> dict[str, Any]:
     return {**SEND, "id": call_id}
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(jumps=st.lists(st.sampled_from([0.0, 0.0, 4.0, 11.0]), max_size=60), data=st.data())
 def test_a_driver_finds_its_way_whenever_the_clock_jumps(jumps: list[float], data: st.DataObject) -> None:
     """Between any two looks at it: nothing is refused to the driver, and the loop ends."""

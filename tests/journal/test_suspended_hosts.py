@@ -9,10 +9,11 @@ from typing import Any, cast
 
 import pytest
 from attrs import define
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from tests.kit import inside
 from tests.kit.concurrency import either_kind, run_async
+from tests.kit.effort import examples
 from tests.kit.failing import Asked, FailingStore
 from tests.kit.postgres import in_postgres
 from tests.kit.tools import LOOK, PAY, SEND
@@ -138,7 +139,7 @@ def test_a_driver_whose_loop_was_taken_over_while_its_host_was_suspended_begins_
     raise AssertionError("it was suspended to the last")
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(
     jumps=st.lists(st.sampled_from([0.0, 0.0, 30.0, 55.0, AN_HOUR]), max_size=60),
     kind=st.sampled_from(["sync", "asyncio"]),

@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 from attrs import define, evolve, field
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
+from tests.kit.effort import examples
 from tests.kit.world import each_store, store_at
 from toolloop import (
     Answer,
@@ -164,7 +165,7 @@ STEPS = st.one_of(
 )
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(st.lists(STEPS, max_size=12), st.sampled_from([None, 5_000.0]), st.sampled_from(["stop", "continue"]))
 def test_the_tally_in_the_row_is_that_of_the_journal(steps: list[Any], timeout: float | None, on_expiry: Any) -> None:
     """From any writer, and in any order; and the cost is that of the loop itself."""
@@ -187,7 +188,7 @@ def outcomes(found: Statistics, wanted: tuple[str, ...]) -> Counter[str]:
     return Counter(each for each in counted if each in wanted)
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(st.lists(STEPS.filter(lambda step: step[0] != "fork"), max_size=12), st.sampled_from(["stop", "continue"]))
 def test_the_trail_has_a_line_for_each_expiry_and_each_use_of_a_grant(steps: list[Any], on_expiry: Any) -> None:
     """As many as the tally counts."""
@@ -204,7 +205,7 @@ def test_the_trail_has_a_line_for_each_expiry_and_each_use_of_a_grant(steps: lis
     assert lines == outcomes(desk.inbox.statistics(), wanted)
 
 
-@settings(max_examples=25)
+@examples(24)
 @given(st.lists(st.sampled_from(DECISIONS), min_size=1, max_size=6))
 def test_each_decision_of_a_person_counts_once(decisions: list[Any]) -> None:
     """By an account of the test's own."""
@@ -389,7 +390,7 @@ def judge_several(call: Any, _view: Any) -> Any:
     return [Ask(need=3), Ask(of="staff")] if call.name == "gated" else None
 
 
-@settings(max_examples=20)
+@examples(20)
 @given(
     st.lists(
         st.tuples(

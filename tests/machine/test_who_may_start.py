@@ -9,7 +9,7 @@ from typing import Any
 from attrs import evolve
 from hypothesis import given, strategies as st
 
-from tests.kit.effort import examples
+from tests.kit.effort import examples, some
 from tests.kit.machine import making as m
 from tests.kit.machine.voting import PERSONS, Judge
 from toolloop.errors import CallerError
@@ -276,7 +276,7 @@ def test_each_start_has_the_persons_that_each_demand_asks_for(life: tuple[int, i
 def test_the_lives_hold_what_matters() -> None:
     """Starts with two persons, edited, with fresh demands, by grants, as reruns, of other tools and inside calls."""
     seen: Counter[str] = Counter()
-    for seed in range(150):
+    for seed in some(range(150), 2):
         judge = Judge().read(Office(random.Random(seed)).live(100).events)
         seen.update(note for notes in judge.started for note in (*notes, "start"))
     assert min(seen[each] for each in ("two", "edited", "fresh", "grant", "rerun", "changed", "inside")) >= 3, seen

@@ -37,12 +37,16 @@ def hold(worker: Worker, make_store: Callable[[], Any]) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["drop", "a function", "together", *(pytest.param(name, marks=pytest.mark.deep) for name in ("mask", "summarize"))],
+    [
+        "together",
+        *(pytest.param(name, marks=pytest.mark.deep) for name in ("drop", "a function", "mask", "summarize")),
+    ],
 )
 def test_killed_anywhere(name: str) -> None:
     hold(Worker(name), MemoryStore)
 
 
+@pytest.mark.deep
 def test_killed_anywhere_in_a_file(tmp_path: Path) -> None:
     numbers = iter(range(100_000))
     hold(Worker("summarize"), lambda: SqliteStore(tmp_path / f"{next(numbers)}.db"))

@@ -16,6 +16,7 @@ from xml.etree import ElementTree as ET
 import httpx2
 import pytest
 
+from tests.kit.effort import IS_DEEP
 from tests.measured.benchmarks import __main__ as program, compare, deciding, peers, plots, rounds, scenario, seat
 from tests.measured.benchmarks.commits import commits
 from tests.measured.benchmarks.conversations import LABELS, Turns
@@ -85,14 +86,14 @@ def same_parameters(body: Any) -> None:
 
 
 def test_a_journal_is_at_most_the_raw_json_and_250_bytes_per_event(tmp_path: Path) -> None:
-    """The file of 1,000 rounds with its indexes."""
-    memory, path = MemoryStore(), tmp_path / "loops.db"
-    drive(begin(memory, ROUNDS), ROUNDS)
-    entries = memory.load(LOOP).entries  # copied, because a thousand rounds with their syncs take long
+    """The file of many rounds with its indexes; `make deep` has as many as the benchmark."""
+    memory, path, many = MemoryStore(), tmp_path / "loops.db", ROUNDS if IS_DEEP else 400
+    drive(begin(memory, many), many)
+    entries = memory.load(LOOP).entries  # copied, because so many rounds with their syncs take long
     with SqliteStore(path) as store:
         store.create(LOOP, entries[:1], head=Head("ended"))
         store.append(LOOP, entries[1:], expected_rev=1)
-    beyond = rounds.checkpointed_size(path) - rounds.raw_bytes(ROUNDS)
+    beyond = rounds.checkpointed_size(path) - rounds.raw_bytes(many)
     assert beyond / len(entries) <= 250
 
 

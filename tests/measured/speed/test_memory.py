@@ -38,7 +38,7 @@ def is_linear(name: str) -> bool:
     return after - before < FOR_A_BYTE * (more - said) + FOR_A_ROUND * LATE[name]
 
 
-@pytest.mark.parametrize("name", LATE)
+@pytest.mark.parametrize("name", ["sync", pytest.param("runner", marks=pytest.mark.deep)])
 def test_what_is_kept_grows_as_the_conversation_does(name: str) -> None:
     """A list of the history for each round, of pointers alone, would be more than that.
 

@@ -25,8 +25,8 @@ from toolloop.testing import ScriptedProvider, call, reply
 # In SQLite the disk takes most of the time, so this face stops at round 100. Beyond it, its writes and statements
 # are counted in tests/journal/test_stored_counts.py. What no face shows here: work inside of C over a whole history
 # that neither takes room nor calls anything (see `tests.measured.speed.work`).
-ROUNDS = {"in sqlite": 100}
-LATE = 1000 if IS_DEEP else 150
+LATE = 1000 if IS_DEEP else 60
+ROUNDS = {"in sqlite": min(100, LATE)}
 
 
 @pytest.mark.parametrize("name", FACES)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.kit.failing import FailingStore
-from tests.kit.postgres import in_postgres
+from tests.kit.postgres import in_postgres_deep
 from tests.kit.world import ID, World, each_store, store_at
 from tests.measured.benchmarks.stored import begin, drive
 from tests.measured.speed.work import Work, counting
@@ -93,7 +93,7 @@ def check_cold_open(inner: Any, asked: list[str], most: int) -> None:
     assert sum(weights[kept.rev :]) <= max(100_000, len(body) / 8) + 2 * sum(weights) / state.root.iterations
 
 
-@pytest.mark.parametrize("where", ["sqlite", in_postgres])
+@pytest.mark.parametrize("where", ["sqlite", in_postgres_deep])
 def test_to_open_a_loop_cold_reads_one_checkpoint_and_what_it_outweighs(where: str, tmp_path: Path) -> None:
     """At its end and just before a checkpoint is due."""
     inner, rounds = store_at(where, tmp_path), 120

@@ -13,23 +13,23 @@ from tests.promises.attack.attacks import ATTACKS
 from tests.promises.attack.places import LeftOut
 
 ROUNDS = {
-    "kills": 5,
-    "kills, message threads": 8,
-    "kills, PostgreSQL": 8,
-    "kills, checkpoints": 5,
-    "power losses": 6,
-    "races": 4,
-    "versions": 3,
-    "restores, in place": 6,
-    "restores, replaced": 6,
-    "restores, checkpoints": 6,
-    "suspensions, SQLite": 3,
-    "suspensions, PostgreSQL": 3,
-    "wrong clocks, SQLite": 6,
-    "wrong clocks, PostgreSQL": 6,
-    "damaged files": 8,
-    "damaged logs": 16,  # the damage is often before the loop, of which nothing is left then
-    "crafted": 30,
+    "kills": 3,
+    "kills, message threads": 3,
+    "kills, PostgreSQL": 3,
+    "kills, checkpoints": 3,
+    "power losses": 3,
+    "races": 2,
+    "versions": 2,
+    "restores, in place": 3,
+    "restores, replaced": 3,
+    "restores, checkpoints": 3,
+    "suspensions, SQLite": 2,
+    "suspensions, PostgreSQL": 2,
+    "wrong clocks, SQLite": 3,
+    "wrong clocks, PostgreSQL": 3,
+    "damaged files": 5,
+    "damaged logs": 10,  # the damage is often before the loop, of which nothing is left then
+    "crafted": 15,
 }
 
 

@@ -129,7 +129,7 @@ def test_under_a_ceiling(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", some(["mask, summarize", "a summary that fails", "drop", "mask", "nothing to mask"], 3)
+    "name", some(["mask, summarize", "a summary that fails", "drop", "mask", "nothing to mask"], 5)
 )
 def test_the_work_grows_as_the_rounds_do(name: str) -> None:
     """The third sixty rounds cost no more than the second, but a little for what comes at longer distances."""
