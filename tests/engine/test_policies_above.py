@@ -215,15 +215,19 @@ def test_each_policy_is_asked_once_for_each_input(kind: str) -> None:
 
 @each("verdict", [Deny("not z"), Ask(), None])
 def test_an_edit_by_the_inner_policy_needs_the_outer_one(verdict: Any) -> None:
-    """It is asked about the new input; if it asks, a person decides the input of the model."""
+    """It is asked about the new input. If it objects, a person decides the input of the model.
+
+    After a denial, no grant decides it.
+    """
     tree = Tree([lambda asked: verdict if asked.effective_input == EDITED else None, Approve(EDITED)])
     party = tree.open()
     result = party.run()
     assert [(depth, given) for depth, given, _ in tree.asked] == [(0, "a"), (1, "a"), (0, "z")]
-    if not isinstance(verdict, Ask):
-        assert tree.ran == ([] if verdict else ["z"])
+    if verdict is None:
+        assert tree.ran == ["z"]
         return
     assert yielded(result).pending[0].effective_input == {"path": "a"}
+    assert (tree.ran, is_fresh(tree)) == ([], isinstance(verdict, Deny))
 
 
 @either_kind
