@@ -13,7 +13,7 @@ import pytest
 from attrs import evolve
 
 from tests.kit.concurrency import Background, awaited, either_kind, run_async
-from tests.kit.postgres import in_postgres, needs_postgres
+from tests.kit.postgres import needs_postgres
 from tests.kit.tools import transfer
 from tests.kit.world import wait
 from tests.worker.support import ADD, PAY, PAY_BO, TOOLS, place_of, workplace
@@ -23,11 +23,15 @@ from toolloop.errors import BadTool, Conflict, LoopNotFound, ModelError, StoreEr
 from toolloop.stores import Head
 from toolloop.testing import AsyncScriptedProvider, FakeMessagesAPI, ScriptedProvider, reply
 
-TWO_KINDS = pytest.mark.parametrize("kind", ["sync", "asyncio", "trio"])
 
-
-@TWO_KINDS
-@pytest.mark.parametrize("where", ["memory", "sqlite", in_postgres])
+@pytest.mark.parametrize(
+    ("where", "kind"),
+    [
+        *(("memory", kind) for kind in ("sync", "asyncio", "trio")),
+        ("sqlite", "sync"),
+        pytest.param("postgres", "trio", marks=needs_postgres),
+    ],
+)
 def test_a_worker_drives_a_loop_until_a_person_is_needed_and_after_the_decision(
     kind: str, where: str, tmp_path: Path
 ) -> None:

@@ -12,7 +12,7 @@ import pytest
 from attrs import evolve
 
 from tests.kit.concurrency import Background, awaited, either_kind
-from tests.kit.postgres import in_postgres
+from tests.kit.postgres import in_postgres, in_postgres_deep
 from tests.kit.tools import add, transfer
 from tests.kit.world import wait
 from tests.worker.support import ADD, PARAMS, PAY, PAY_BO, STORY, TOOLS, place_of, workplace
@@ -24,7 +24,7 @@ from toolloop.stores import Head
 from toolloop.testing import call, reply
 
 LOOKED = (reply(calls=[ADD]), reply("Seen."))
-stored = pytest.mark.parametrize("where", ["memory", "sqlite", in_postgres])
+stored = pytest.mark.parametrize("where", ["sqlite", in_postgres_deep])
 
 
 @tool
@@ -56,7 +56,7 @@ def test_a_worker_takes_only_loops_with_its_metadata(kind: str, where: str, tmp_
 
 
 @either_kind
-@stored
+@pytest.mark.parametrize("where", ["memory", "sqlite", in_postgres])
 def test_a_loop_whose_tools_a_worker_lacks_is_left_to_others(
     kind: str, where: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.kit.fork_server import ForkServer
-from tests.kit.postgres import database, in_postgres
+from tests.kit.postgres import database, in_postgres_deep
 from tests.kit.warm_python import warm
 from tests.promises.processes.programs import store_of
 from tests.worker.test_waking import PARAMS, hold
@@ -25,7 +25,7 @@ def fork_server() -> Iterator[ForkServer]:
         yield fork_server
 
 
-@pytest.fixture(params=["sqlite", in_postgres])
+@pytest.fixture(params=["sqlite", in_postgres_deep])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return str(tmp_path / "loops.db") if request.param == "sqlite" else database()
 
@@ -42,8 +42,7 @@ def stop_again(store: Store) -> Any:
     Inbox(store).stop("loop", "really", by="bo")
 
 
-@pytest.mark.parametrize("kind", ["sync", "asyncio"])
-@pytest.mark.parametrize("settle", [open_again, work, stop_again])
+@pytest.mark.parametrize(("settle", "kind"), [(open_again, "sync"), (work, "asyncio"), (stop_again, "sync")])
 def test_a_worker_that_is_killed_after_a_stop_leaves_nothing_stopping(
     fork_server: ForkServer, place: str, kind: str, settle: Callable[[Store], Any]
 ) -> None:

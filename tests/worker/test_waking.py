@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from attrs import evolve
 
+from tests.kit.effort import IS_DEEP
 from tests.kit.fork_server import Child, ForkServer
-from tests.kit.postgres import database, in_postgres
+from tests.kit.postgres import database, in_postgres_deep, needs_postgres
 from tests.kit.warm_python import warm
 from tests.promises.processes.programs import store_of
 from tests.worker.support import place_of
@@ -23,7 +24,7 @@ from toolloop.testing import ScriptedProvider
 KINDS = ("sync", "asyncio", "trio")
 NEVER = 600.0  # seconds, so that nothing but the watch can have brought it
 SOON = 2.0
-ROUNDS = 7  # of each kind of worker
+ROUNDS = 7 if IS_DEEP else 3  # of each kind of worker
 PARAMS = {"model": "claude-opus-5-5", "max_tokens": 100, "messages": [{"role": "user", "content": "Go"}]}
 
 
@@ -39,7 +40,7 @@ def fork_server() -> Iterator[ForkServer]:
         yield fork_server
 
 
-@pytest.fixture(params=["sqlite", in_postgres])
+@pytest.fixture
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return str(tmp_path / "loops.db") if request.param == "sqlite" else database()
 
@@ -63,7 +64,15 @@ def seconds_to_reach(worker: Child, place: str, rounds: int) -> dict[str, list[f
     return taken
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("place", "kind"),
+    [
+        *(("sqlite", kind) for kind in KINDS),
+        pytest.param("postgres", "sync", marks=needs_postgres),
+        *(pytest.param("postgres", kind, marks=[needs_postgres, pytest.mark.deep]) for kind in ("asyncio", "trio")),
+    ],
+    indirect=["place"],
+)
 def test_what_another_process_says_reaches_a_worker_that_never_polls(
     fork_server: ForkServer, place: str, kind: str
 ) -> None:
@@ -74,6 +83,7 @@ def test_what_another_process_says_reaches_a_worker_that_never_polls(
     assert max(map(median, taken.values())) < SOON, taken
 
 
+@pytest.mark.parametrize("place", ["sqlite", in_postgres_deep], indirect=True)
 def test_without_a_watch_it_reaches_a_worker_within_the_poll(fork_server: ForkServer, place: str) -> None:
     """What tells of changes may fail without a word."""
     worker = fork_server.start("stand_by", path=place, kind="sync", poll=0.5, deaf=True)

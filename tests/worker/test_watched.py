@@ -14,7 +14,7 @@ import pytest
 from tests.inbox.page.visitor import Visitor
 from tests.inbox.support import desk_of
 from tests.kit.fork_server import Child, ForkServer
-from tests.kit.postgres import database, in_postgres
+from tests.kit.postgres import database, in_postgres, in_postgres_deep, needs_postgres
 from tests.kit.warm_python import warm
 from tests.kit.world import wait
 from tests.promises.processes.programs import store_of
@@ -43,7 +43,7 @@ def fork_server() -> Iterator[ForkServer]:
         yield fork_server
 
 
-@pytest.fixture(params=["sqlite", in_postgres])
+@pytest.fixture
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return str(tmp_path / "loops.db") if request.param == "sqlite" else database()
 
@@ -71,7 +71,14 @@ def at_tool(fork_server: ForkServer, place: str, **given: Any) -> Child:
     return worker
 
 
-@pytest.mark.parametrize("kind", ["sync", "asyncio", "trio"])
+@pytest.mark.parametrize(
+    ("place", "kind"),
+    [
+        *(("sqlite", kind) for kind in ("sync", "asyncio", "trio")),
+        pytest.param("postgres", "asyncio", marks=needs_postgres),
+    ],
+    indirect=["place"],
+)
 def test_another_process_sees_the_words_and_the_progress_of_a_worker(
     fork_server: ForkServer, place: str, store: Store, kind: str
 ) -> None:
@@ -99,7 +106,14 @@ def test_another_process_sees_the_words_and_the_progress_of_a_worker(
     worker.kill()
 
 
-@pytest.mark.parametrize("ends", ["by itself", "with its process"])
+@pytest.mark.parametrize(
+    ("place", "ends"),
+    [
+        *(("sqlite", ends) for ends in ("by itself", "with its process")),
+        pytest.param("postgres", "with its process", marks=needs_postgres),
+    ],
+    indirect=["place"],
+)
 def test_a_stopping_loop_says_what_still_runs_and_whether_its_driver_is_gone(
     fork_server: ForkServer, place: str, store: Store, ends: str
 ) -> None:
@@ -136,6 +150,7 @@ def test_a_stopping_loop_says_what_still_runs_and_whether_its_driver_is_gone(
             assert "Stopping; its driver is gone." in page.bare
 
 
+@pytest.mark.parametrize("place", ["sqlite", in_postgres_deep], indirect=True)
 @pytest.mark.parametrize("kind", ["asyncio", "trio"])
 def test_an_async_inbox_follows_and_waits_likewise(
     fork_server: ForkServer, place: str, store: Store, kind: str
@@ -162,6 +177,7 @@ def test_an_async_inbox_follows_and_waits_likewise(
     assert seen[-2:] == [("running", 2), ("ended", None)]
 
 
+@pytest.mark.parametrize("place", ["sqlite", in_postgres], indirect=True)
 def test_a_change_reaches_an_inbox_that_never_polls(place: str, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the watch of the store, also if another connection made the change."""
     monkeypatch.setattr(watching, "_POLL", NEVER)
