@@ -304,7 +304,7 @@ def _awaits(loop: Loop, run: CallRun) -> bool:
     """Return whether a loop waits for the end of this run."""
     if not isinstance(loop.phase, Running) or run.setup.within != loop.setup.within:
         return False
-    call = loop.phase.round.find(run.call.id)
+    call = loop.phase.round.calls.find(run.call.id)
     is_running = call is not None and call.status is Status.RUNNING
     return is_running and run.identity == find_run(loop, run.call.id)
 

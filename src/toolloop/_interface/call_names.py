@@ -40,4 +40,4 @@ def find_path(state: State, named: Named) -> Path:
 def find_open_call(loop: Loop, call_id: str) -> Call | None:
     """Return a call of the open round of a loop, or None."""
     round_ = find_open_round(loop)
-    return None if round_ is None else round_.find(call_id)
+    return None if round_ is None else round_.calls.find(call_id)

@@ -124,7 +124,7 @@ def already_closed(loop: Loop, name: str, call_id: str) -> AlreadyDecided | None
 
     """
     closed = loop.phase.closed if isinstance(loop.phase, Waiting) else None
-    if closed is not None and (call := closed.find(call_id)) is not None:
+    if closed is not None and (call := closed.calls.find(call_id)) is not None:
         return make_decided_error(name, call)
     texts = (text for text in reversed(join_rest(loop).messages) if encode(call_id) in text)
     contents = (message["content"] for message in map(decode, texts) if message["role"] == "assistant")

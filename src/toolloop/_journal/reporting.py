@@ -38,7 +38,7 @@ from toolloop.events import (
 from toolloop.machine.message_ids import next_reply_id
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.loop import Finished, Judging, Loop, Round
-from toolloop.machine.record.replies import ParsedReply, keep_acceptable
+from toolloop.machine.record.replies import ParsedReply, keep_acceptable, list_calls
 from toolloop.machine.record.state import State
 from toolloop.machine.rules.approving import count_missing, list_approvals
 from toolloop.machine.rules.joining import join_rest
@@ -98,7 +98,7 @@ def _report_request(before: Loop, _event: ev.Requested, after: Loop) -> list[Wat
 def _report_reply(before: Loop, event: ev.Replied, after: Loop) -> list[WatchEvent]:
     usage = after.usage_log[-1]
     seen: list[WatchEvent] = [RequestAnswered(after.iterations, usage.stop_reason, usage.usage, usage.seconds)]
-    calls = event.reply.calls(members=after.setup.members) if after.round is None else after.round.calls
+    calls = list_calls(event.reply.blocks, members=after.setup.members) if after.round is None else after.round.calls
     seen += _report_proposals(calls, after.iterations)
     if kinds := _find_left_out(event.reply):
         seen.append(BlocksLeftOut(after.iterations, kinds))

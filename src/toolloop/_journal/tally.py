@@ -96,7 +96,7 @@ class Tally:
         """Begin with the first state of a loop. What was decided and spent before, the loop of origin has counted."""
         for path, loop in state.loops.items():
             if (round_ := round_of(loop)) is not None:
-                for call in round_.having(Status.WAITING):
+                for call in round_.calls.having(Status.WAITING):
                     self.waiting["/".join((*path, call.id))] = state.root.now
 
     def count(self, before: State, event: ev.Event, after: State) -> None:

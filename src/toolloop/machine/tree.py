@@ -307,7 +307,7 @@ def _decide(state: State, path: Path, round_: Round, decisions: Decisions) -> St
         above, _, below = name.partition("/")  # no id contains a slash
         if below and above in rounds:
             deeper.setdefault(above, []).append((below, decision))
-        elif round_.find(name) is None:
+        elif round_.calls.find(name) is None:
             known = tuple("/".join((*each, call.id)) for each, call in waiting(state, path))
             raise unknown_call(decision.kind, "/".join((*path, name)), known)
         else:

@@ -263,7 +263,7 @@ class _LoopSpans:
         """Return the tool name of the call at a path."""
         loop = self._loop.at(path[:-1])
         round_ = None if loop is None else round_of(loop) or _closed_round(loop)
-        call = None if round_ is None else round_.find(path[-1])
+        call = None if round_ is None else round_.calls.find(path[-1])
         return "" if call is None else call.name
 
 

@@ -136,13 +136,13 @@ class _Checker:
                 for name, iteration, _ in runs:
                     *above, call_id = name.split("/")
                     key = (tuple(above), iteration, call_id)
-                    if self._round(key[0]).iteration == iteration and self._round(key[0]).find(call_id):
+                    if self._round(key[0]).iteration == iteration and self._round(key[0]).calls.find(call_id):
                         self._runs[key] += 1
                         self._answered.discard(key)
 
     def _start(self, number: int, path: Path, call_id: str, digest: str | None) -> None:
         loop, round_ = self._loop(path), self._round(path)
-        call, key = round_.find(call_id), (path, round_.iteration, call_id)
+        call, key = round_.calls.find(call_id), (path, round_.iteration, call_id)
         if loop is None or call is None:
             return  # the machine refuses the event
         setup = loop.setup
@@ -181,7 +181,7 @@ class _Checker:
         if _round(after).iteration != iteration:
             return
         for was in _round(before).calls:
-            now = _round(after).find(was.id)
+            now = _round(after).calls.find(was.id)
             is_uncertain = is_restored and now is not None and now.status is Status.WAITING
             if was.status is Status.SETTLED and not is_uncertain and (now is None or now.result != was.result):
                 self.note(number, f"the call {was.id!r} ({was.name}) had a result, and now has another one")

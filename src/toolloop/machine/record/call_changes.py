@@ -31,11 +31,11 @@ def call_changes(before: State, event: ev.Event, after: State) -> Iterator[Chang
 def _pair_calls(old: Round | None, new: Round | None, event: ev.Event) -> Iterable[tuple[Call | None, Call | None]]:
     """Return the calls of a round that differ, before and after."""
     if old is None or new is None or old.iteration != new.iteration:
-        gone = [] if old is None else [(call, None) for status in _OPEN for call in old.having(status)]
-        return [*gone, *([] if new is None else [(None, call) for call in new.having(Status.WAITING)])]
+        gone = [] if old is None else [(call, None) for status in _OPEN for call in old.calls.having(status)]
+        return [*gone, *([] if new is None else [(None, call) for call in new.calls.having(Status.WAITING)])]
     if isinstance(event, ev.HistoryTaken):  # its calls may be others
         known = {call.id: call for call in old.calls}
-        gone = [(call, None) for call in old.calls if new.find(call.id) is None and call.status in _OPEN]
+        gone = [(call, None) for call in old.calls if new.calls.find(call.id) is None and call.status in _OPEN]
         return [*gone, *[(known.get(call.id), call) for call in new.calls if call is not known.get(call.id)]]
     return new.calls.changes(old.calls)
 

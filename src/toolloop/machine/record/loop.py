@@ -59,7 +59,7 @@ class Round:
 
     def is_settled(self) -> bool:
         """Return whether every call has its result."""
-        return len(self.having(Status.SETTLED)) == len(self.calls)
+        return len(self.calls.having(Status.SETTLED)) == len(self.calls)
 
 
 @frozen

@@ -52,9 +52,9 @@ def decide(setup: Setup, round_: Round, decisions: Iterable[tuple[str, DecisionR
     changed: dict[str, Call] = {}
     for call_id, decision in decisions:
         name = "/".join((*setup.path, call_id))
-        call = changed.get(call_id) or round_.find(call_id)
+        call = changed.get(call_id) or round_.calls.find(call_id)
         if call is None:
-            known = tuple("/".join((*setup.path, each.id)) for each in round_.having(Status.WAITING))
+            known = tuple("/".join((*setup.path, each.id)) for each in round_.calls.having(Status.WAITING))
             raise unknown_call(decision.kind, name, known)
         is_old = decision.digest not in (None, digest_of(setup, round_.iteration, call))
         if is_old and not _is_of_standing(call, decision):

@@ -145,7 +145,7 @@ def end(loop: Loop, termination: Termination, *, waits: bool = False) -> Loop:
 
     """
     round_ = loop.round
-    if waits and round_ is not None and round_.having(Status.RUNNING):
+    if waits and round_ is not None and round_.calls.having(Status.RUNNING):
         return loop._replace(phase=Stopping(termination, round_))
     if isinstance(termination, LIMITS):
         return loop._replace(phase=Finished(termination, round_))

@@ -9,7 +9,7 @@ from toolloop._usage import Cost, IterationUsage, Usage
 from toolloop.errors import ProtocolError
 from toolloop.machine.record.journal_events import Replied, RequestFailed
 from toolloop.machine.record.loop import Failed, Failure, Finished, Judging, Loop, Ready, Requesting, Round, Waiting
-from toolloop.machine.record.replies import drop_unfinished, find_action, make_assistant_message
+from toolloop.machine.record.replies import drop_unfinished, find_action, list_calls, make_assistant_message
 from toolloop.machine.rules import limits
 from toolloop.machine.rules.history_edits import is_compaction, take_server_compaction
 from toolloop.machine.rules.joining import end, finish, is_system, join, make_user_message, settle_and_join
@@ -56,7 +56,8 @@ def _read(loop: Loop, event: Replied) -> Loop:
         kept = join(loop, [*loop.unjoined, *([cut] if cut else [])], **counted)
         return finish(kept, Truncated(str(reply.stop_reason)))
     text = make_assistant_message(reply.blocks, ends=action is not PAUSE)
-    round_ = Round(loop.iterations + 1, text, reply.calls(members=loop.setup.members))
+    calls = list_calls(reply.blocks, members=loop.setup.members)
+    round_ = Round(loop.iterations + 1, text, calls)
     container = reply.container or loop.container  # a reply that resumes a turn may leave it out
     loop = loop._replace(container=container, phase=Judging(round_, action), **counted)
     is_judged = action is RUN or "stop_when" in loop.setup.callables or (action is END and loop.setup.output)
