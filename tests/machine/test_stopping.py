@@ -10,7 +10,7 @@ from tests.kit.machine import making as m
 from tests.kit.machine.nested import at, over
 from tests.kit.machine.worlds import World, lives
 from toolloop.errors import IllegalCommand
-from toolloop.machine.queries import answer_of, has_running, list_running, status_of
+from toolloop.machine.queries import answer_of, list_running, status_of
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.effects import Conclude, EndTurn, RunCall, SendRequest
 from toolloop.machine.record.loop import Finished, Stopping, round_of
@@ -190,8 +190,3 @@ def test_a_request_whose_driver_is_gone_ends_with_the_stop() -> None:
     gone = ev.Stopped("enough", is_abandoned=True)
     for state in (step(requesting, gone), step(step(requesting, ev.Stopped("enough")), gone)):
         assert m.termination(state) == StopCondition("enough")
-
-
-def test_a_loop_has_calls_that_run() -> None:
-    assert has_running(two().root)
-    assert not has_running(m.after().root)

@@ -18,11 +18,12 @@ from toolloop._interface.drift import list_lost_grants
 from toolloop._interface.loop_params import check_request
 from toolloop._interface.message_edits import refuse_unsendable
 from toolloop.errors import BadTool, InvalidHistory
-from toolloop.machine.queries import has_running
+from toolloop.machine.queries import driven_at
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.effects import CancelRequest, Conclude, Effect, EndTurn, Judge, RunCall, SendRequest
 from toolloop.machine.record.loop import Loop
 from toolloop.machine.record.state import Path
+from toolloop.machine.values.calls import Status
 from toolloop.machine.values.jsontext import decode
 from toolloop.machine.values.setup import Setup, drop_brought
 from toolloop.tools.sdk_tools import ServerTools
@@ -41,9 +42,9 @@ class Beginnings:
 
     def begin(self, effect: Effect) -> None:
         """Begin an effect that is outstanding."""
-        state = self._progress.state
-        runtime, loop = self._find_runtime(effect.path), self._progress.find_loop(effect.path)
-        if runtime is None or loop is None or self._progress.state is not state:
+        state = self._progress.journal.state
+        runtime, loop = self._find_runtime(effect.path), driven_at(state, effect.path)
+        if runtime is None or loop is None or self._progress.journal.state is not state:
             return  # the tools were compared and changed, so the effect may have changed
         match effect:
             case SendRequest():
@@ -64,7 +65,7 @@ class Beginnings:
                 self._progress.ask(effect, asking, partial(self._end_turn, effect.path))
 
     def _end_turn(self, path: Path, previews: tuple[tuple[str, str], ...]) -> None:
-        waits = has_running(self._progress.state.loops[path])
+        waits = bool(self._progress.journal.state.loops[path].calls.having(Status.RUNNING))
         self._progress.record(ev.TurnEnded(path=path, previews=previews, waits=waits))
 
     def _record_judgement(self, event: ev.Judged) -> None:
@@ -75,10 +76,10 @@ class Beginnings:
 
     def _find_runtime(self, path: Path) -> Runtime | None:
         """Return the runtime of a loop. A loop whose tool is gone is lost with its call."""
-        state = self._progress.state
+        state = self._progress.journal.state
         runtime = self._runtimes.at(state, path)
         if runtime is None:
-            if self._find_runtime(path[:-1]) is not None and self._progress.find_loop(path) is not None:
+            if self._find_runtime(path[:-1]) is not None and driven_at(self._progress.journal.state, path) is not None:
                 self._progress.record(ev.Ended(path[-1], None, path=path[:-1]))
             return None
         if runtime.is_new:
@@ -111,14 +112,14 @@ class Beginnings:
 
     def _take_lists(self, runtime: Runtime, read_at: int, problems: Sequence[str]) -> None:
         """Drive the loop with the tools that its servers have now. If there is a problem, it keeps the old ones."""
-        runtime.read_at, setup = read_at, self._progress.state.root.setup
+        runtime.read_at, setup = read_at, self._progress.journal.state.root.setup
         for problem in problems:
             self._warn(f"the tools of a server could not be read again: {problem}")
         try:
             tools = runtime.tools.renew()
             if [*tools] == [*runtime.tools]:
                 return
-            loop = self._progress.state.root._replace(setup=drop_brought(setup, tools.names))
+            loop = self._progress.journal.state.root._replace(setup=drop_brought(setup, tools.names))
             check_request(decode(loop.setup.params), tools.definitions(), asked="the next request")
             refuse_unsendable(loop, tools, asked="the next request")  # messages may define and name tools
         except (BadTool, InvalidHistory, ValueError) as error:

@@ -40,7 +40,7 @@ from toolloop._messages.tool_changes import decode_changing, list_names_ever_def
 from toolloop._requests.output import find_format, with_format
 from toolloop.errors import IllegalCommand, InvalidHistory
 from toolloop.machine.machine import allowed
-from toolloop.machine.queries import everywhere, has_running, is_due, is_empty, waiting
+from toolloop.machine.queries import everywhere, is_due, is_empty, waiting
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.loop import Failed, Finished, Loop, Ready, Requesting, Waiting, list_messages
 from toolloop.machine.record.state import Path, State
@@ -48,7 +48,7 @@ from toolloop.machine.refusals import name_injection, not_allowed
 from toolloop.machine.rules.joining import join_rest
 from toolloop.machine.rules.saying import list_kept_texts, list_new_tools
 from toolloop.machine.tree import step
-from toolloop.machine.values.calls import Call, Command, Continue, InjectMessages, Stop
+from toolloop.machine.values.calls import Call, Command, Continue, InjectMessages, Status, Stop
 from toolloop.machine.values.jsontext import a_type, canonical, decode, encode, well_formed
 from toolloop.machine.values.setup import drop_brought
 from toolloop.machine.values.splicing import apply_splices, splices_between
@@ -211,7 +211,8 @@ class Commands:
         self, state: State, reason: str | None = None, by: str | None = None, *, is_driven: bool = True
     ) -> ev.Stopped:
         """End a loop. `is_driven`: whether a driver may run its calls, which are waited for then."""
-        text, waits = None if reason is None else well_formed(reason), is_driven and has_running(state.root)
+        text = None if reason is None else well_formed(reason)
+        waits = is_driven and bool(state.root.calls.having(Status.RUNNING))
         # Said only where it matters, because earlier versions cannot read it.
         is_abandoned = not is_driven and isinstance(state.root.phase, Requesting)
         return ev.Stopped(text, by, waits=waits, is_abandoned=is_abandoned, **self._date(by))

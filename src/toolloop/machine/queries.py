@@ -29,7 +29,7 @@ from toolloop.machine.record.loop import (
 from toolloop.machine.record.round_calls import NO_CALLS, RoundCalls
 from toolloop.machine.record.state import Path, State
 from toolloop.machine.rules import limits
-from toolloop.machine.rules.expiry import expire
+from toolloop.machine.rules.turns import expire
 from toolloop.machine.values.calls import Call, Outcome, Result, Status
 from toolloop.machine.values.jsontext import decode, encode, well_formed
 from toolloop.machine.values.setup import Texts
@@ -139,11 +139,6 @@ def under_way(state: State) -> bool:
 def has_running_tool(loop: Loop) -> bool:
     """Return whether a loop has running calls without a loop inside."""
     return any(not call.has_loop for call in loop.calls.having(Status.RUNNING))
-
-
-def has_running(loop: Loop) -> bool:
-    """Return whether a call of the open round runs: its tool, or a loop inside it."""
-    return bool(loop.calls.having(Status.RUNNING))
 
 
 def list_running(state: State, path: Path = ()) -> list[tuple[Path, Call]]:

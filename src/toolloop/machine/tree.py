@@ -62,9 +62,8 @@ from toolloop.machine.record.state import Path, State
 from toolloop.machine.refusals import not_possible, undecided_calls
 from toolloop.machine.rules import limits
 from toolloop.machine.rules.deciding import unknown_call
-from toolloop.machine.rules.expiry import advance_time, end_if_expired
 from toolloop.machine.rules.joining import end
-from toolloop.machine.rules.turns import ask_all_again, proceed, set_previews, spend
+from toolloop.machine.rules.turns import advance_time, ask_all_again, end_if_expired, proceed, set_previews, spend
 from toolloop.machine.tree_effects import find_conclusions, look, may_start
 from toolloop.machine.values.calls import DecisionRecord, Result, Status
 from toolloop.machine.values.chain import Chain

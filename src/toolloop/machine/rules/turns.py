@@ -1,4 +1,4 @@
-"""Continue a loop with its open round or a request, and count what it used."""
+"""Continue a loop with its open round or a request, let time pass in it, and count what it used."""
 
 from __future__ import annotations
 
@@ -15,13 +15,16 @@ from toolloop.machine.record.loop import (
     Stopping,
     Waiting,
     find_round_calls,
+    is_over,
     replace_calls,
     round_of,
 )
-from toolloop.machine.rules.calls import ask_again, list_to_judge, lose
+from toolloop.machine.rules.calls import ask_again, expire_call, halt_members, list_to_judge, lose
+from toolloop.machine.rules.grants import ask_where_gone
 from toolloop.machine.rules.joining import end, join
 from toolloop.machine.rules.saying import release
 from toolloop.machine.values.calls import Status
+from toolloop.terminations import Expired
 
 
 def proceed(loop: Loop) -> Loop:
@@ -32,6 +35,47 @@ def proceed(loop: Loop) -> Loop:
     if loop.queued and not loop.unjoined:
         return join(loop, (), phase=Ready())
     return loop._replace(phase=Ready())
+
+
+# --- time ------------------------------------------------------------------------------------------------------------
+
+
+def advance_time(loop: Loop, at: float, seconds: float) -> Loop:
+    """Return the loop at a time, with more active seconds. A time in the past counts as now."""
+    now, lasted = max(loop.now, at), max(0.0, seconds)  # in this order, NaN changes nothing
+    if now != loop.now or lasted:
+        loop = loop._replace(now=now, active=loop.active + lasted)
+    return expire(loop)
+
+
+def expire(loop: Loop) -> Loop:
+    """Settle the calls whose deadline has passed. Calls whose grant has expired wait for approval again."""
+    if not isinstance(loop.phase, (Judging, Waiting, Running)):
+        return loop
+    now, waits = loop.now, loop.calls.having(Status.WAITING)  # many, so no function is called for each
+    late = [call for call in waits if call.expires_at is not None and call.expires_at <= now]
+    if late:
+        loop = halt_members(replace_calls(loop, [expire_call(call, loop.setup.texts) for call in late]))
+    return ask_where_gone(loop) if loop.grants else loop
+
+
+def end_if_expired(before: Loop, now: Loop, after: Loop) -> Loop:
+    """End a loop with `on_expiry="stop"` in which a call expired.
+
+    Args:
+        before: the loop before an event.
+        now: after the time of the event, which may have expired calls.
+        after: after the event, which counts: it may end a tool, or the loop.
+
+    """
+    if now.setup.on_expiry != "stop" or is_over(after) or isinstance(after.phase, Stopping):
+        return after
+    changes = now.calls.changes(before.calls)
+    late = next((call for _, call in changes if call.status is Status.SETTLED), None)
+    return after if late is None else end(after, Expired(late.name), waits=True)
+
+
+# --- what is lost and what is used -----------------------------------------------------------------------------------
 
 
 def ask_all_again(loop: Loop) -> Loop:
