@@ -12,8 +12,7 @@ from tests.kit.each import each as each_of
 from tests.kit.tools import TOOLS, params, user
 from tests.kit.world import World, over_http
 from toolloop import LoopConfig, ToolLoopHandle
-from toolloop._requests.cache_marks import cache_marks
-from toolloop._requests.encoded_messages import EncodedMessages
+from toolloop._requests.encoded_messages import EncodedMessages, count_marks
 from toolloop._requests.params import Secrets
 from toolloop._requests.request_maker import RequestMaker
 from toolloop.events import ThinkingDropped
@@ -252,4 +251,4 @@ def test_a_request_without_messages_has_a_body() -> None:
 )
 def test_cache_marks_are_counted(block: dict[str, Any], marks: int) -> None:
     """Inside results, too, but not inside a text."""
-    assert cache_marks(encode({"role": "user", "content": [block]}).encode()).count == marks
+    assert count_marks([encode({"role": "user", "content": [block]}).encode()]).count == marks

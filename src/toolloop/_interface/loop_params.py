@@ -11,7 +11,7 @@ from attrs import frozen
 from toolloop._interface.config import LoopConfig
 from toolloop._interface.decisions import refuse_invalid, to_texts
 from toolloop._requests.automatic_marks import CacheLifetime
-from toolloop._requests.cache_marks import count_marks_of_params
+from toolloop._requests.encoded_messages import count_marks_of_params
 from toolloop._requests.output import with_format
 from toolloop._requests.params import Secrets, check_params, split
 from toolloop.errors import BadTool

@@ -14,7 +14,7 @@ from attrs import frozen
 
 from toolloop._messages.blocks import MOST_CACHE_MARKS
 from toolloop._messages.reading import is_blank, kind_of, role_of
-from toolloop._requests.cache_marks import CacheMarks, count_marks
+from toolloop._requests.encoded_messages import CacheMarks, count_marks
 from toolloop.machine.values.jsontext import JSON, decode, encode
 
 CacheLifetime = Literal["5m", "1h"]

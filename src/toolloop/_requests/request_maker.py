@@ -7,11 +7,11 @@ from typing import Any
 
 from attrs import frozen
 
+from toolloop._messages.blocks import MOST_CACHE_MARKS
 from toolloop._messages.reading import is_summary
 from toolloop._messages.rules import RULES, Problem
 from toolloop._requests.automatic_marks import CacheLifetime, GivenMarks, Marked, add_marks
-from toolloop._requests.cache_marks import CacheMarks, count_marks, count_marks_of_params
-from toolloop._requests.encoded_messages import EncodedMessages
+from toolloop._requests.encoded_messages import CacheMarks, EncodedMessages, count_marks, count_marks_of_params
 from toolloop._requests.left_out_thinking import ThinkingFilter, drop_thinking, leaves_out
 from toolloop._requests.params import Secrets, add_token
 from toolloop._requests.prefixes import Prefixes
@@ -168,21 +168,20 @@ class RequestMaker:
         if (size := self._encoded.size + prepared.size + _AROUND) > _MOST_BYTES:
             raise _too_large(size, texts, encoded)
         if part is None:
-            made = self._mark(Marked(body, texts, encoded), prepared)
+            made = Marked(body, texts, encoded)
+            if self._cache is not None:
+                given = GivenMarks(prepared.top_mark, prepared.marks, self._encoded.marks)
+                made = add_marks(made, given, self._cache)
             return Request(made.body, made.texts, prepared.options, made.encoded)
         body = f'{body[:-1]},"thread":{encode(part.field())}}}'
         new = slice(part.starts_at, None)
         return Request(body, texts[new], with_beta(prepared.options), encoded[new], part)
 
-    def _mark(self, request: Marked, prepared: _Prepared) -> Marked:
-        if self._cache is None:
-            return request
-        return add_marks(request, GivenMarks(prepared.top_mark, prepared.marks, self._encoded.marks), self._cache)
-
     def may_be_refused_for_marks(self) -> bool:
         """Return whether the API may refuse the cache marks of the last request. Then all of it must be checked."""
         marks = CacheMarks() if self._prepared is None else self._prepared.marks
-        return marks.then(self._encoded.marks).may_be_refused
+        marks = marks.then(self._encoded.marks)
+        return marks.count > MOST_CACHE_MARKS or marks.is_mixed
 
     def update(self, secrets: Secrets, changed: Iterable[str]) -> None:
         """Replace the secrets of the changed parameters, from the next request on."""
