@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from attrs import frozen
+from attrs import define, field, frozen
 
 from toolloop.errors import ModelError, ProtocolError
 from toolloop.machine.record.replies import accept_id
@@ -67,20 +67,19 @@ def accumulate(events: Iterable[Mapping[str, JSON]]) -> dict[str, JSON]:
     return accumulator.message()
 
 
+@define(eq=False, repr=False)
 class Accumulator:
     """Collect the raw events of one stream, in order, and return the message at the end.
 
     A whole message is also accepted, because some servers answer a streaming request with one.
     """
 
-    def __init__(self) -> None:
-        """Start empty."""
-        self._message: dict[str, JSON] = {}
-        self._whole: dict[str, JSON] | None = None
-        self._blocks: dict[int, dict[str, JSON]] = {}
-        self._pieces: dict[tuple[int, str], list[str]] = {}
-        self._ended = False
-        self._problem: ModelError | ProtocolError | None = None
+    _message: dict[str, JSON] = field(factory=dict, init=False)
+    _whole: dict[str, JSON] | None = field(default=None, init=False)
+    _blocks: dict[int, dict[str, JSON]] = field(factory=dict, init=False)
+    _pieces: dict[tuple[int, str], list[str]] = field(factory=dict, init=False)
+    _ended: bool = field(default=False, init=False)
+    _problem: ModelError | ProtocolError | None = field(default=None, init=False)
 
     def add(self, event: Mapping[str, JSON]) -> Piece | None:
         """Add one event, and return the piece that it adds.
@@ -116,7 +115,7 @@ class Accumulator:
         """The message so far, with the blocks of text and thinking that have begun; None if nothing has arrived."""
         if not self._message:
             return None
-        joined = {(index, field): "".join(pieces) for (index, field), pieces in self._pieces.items()}
+        joined = {(index, name): "".join(pieces) for (index, name), pieces in self._pieces.items()}
         blocks = [
             block | {kind: joined.get((index, kind), block.get(kind))}
             for index, block in sorted(self._blocks.items())
@@ -143,10 +142,10 @@ class Accumulator:
                 f"the stream of the reply ended before its {missing}. Send the same request again",
                 retryable=True,
             )
-        for (index, field), pieces in self._pieces.items():
+        for (index, name), pieces in self._pieces.items():
             block, whole = self._blocks[index], "".join(pieces)
-            if field != "partial_json":
-                block[field] = whole
+            if name != "partial_json":
+                block[name] = whole
             elif whole.strip():  # a call without arguments may stream no input
                 block["input"] = _input(block, whole, stop_reason)
         return self._message | {"content": [self._blocks[index] for index in sorted(self._blocks)]}
@@ -189,9 +188,9 @@ class Accumulator:
         block = self._blocks[index]
         match delta["type"]:
             case "text_delta" | "thinking_delta" | "input_json_delta" as kind:
-                field, piece_kind = _JOINED[kind]
-                text = _string(delta[field])
-                self._pieces.setdefault((index, field), [_string(block.get(field) or "")]).append(text)
+                name, piece_kind = _JOINED[kind]
+                text = _string(delta[name])
+                self._pieces.setdefault((index, name), [_string(block.get(name) or "")]).append(text)
                 return self._piece(piece_kind, index, text)
             case "signature_delta":
                 block["signature"] = delta["signature"]
