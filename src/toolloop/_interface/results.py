@@ -72,7 +72,6 @@ class Yielded:
     Attributes:
         reason: `decision_required`, `tools_executed` or `paused`.
         iterations: the number of answered requests.
-        usage: the usage of this iteration.
         total_usage: the usage of the loop so far.
         events: the events since the last result.
 
@@ -80,13 +79,14 @@ class Yielded:
 
     def __init__(self, state: State, moves: Moves, events: tuple[WatchEvent, ...] = ()) -> None:
         """Made by a handle, for a loop that is `Waiting`."""
-        loop = state.root
-        self.reason: WaitReason = _check_waiting(state).reason
+        loop, phase = state.root, state.root.phase
+        if not isinstance(phase, Waiting):
+            raise TypeError(f"the loop does not wait: it is {type(phase).__name__}")
+        self.reason: WaitReason = phase.reason
         self.iterations: int = loop.iterations
-        self.usage: Usage = find_last_usage(loop)
         self.total_usage: Usage = loop.total_usage
         self.events = events
-        self._message = find_last_message(loop)
+        self._shown = loop
         self._moves = moves
         self._last = state
 
@@ -95,7 +95,12 @@ class Yielded:
     @property
     def message(self) -> dict[str, JSON]:
         """The assistant message as received."""
-        return {"role": "assistant", "content": decode(self._message)["content"]}
+        return {"role": "assistant", "content": decode(find_last_message(self._shown))["content"]}
+
+    @property
+    def usage(self) -> Usage:
+        """The usage of this iteration."""
+        return find_last_usage(self._shown)
 
     @property
     def assistant_content(self) -> tuple[JSON, ...]:
@@ -124,8 +129,9 @@ class Yielded:
     @property
     def calls(self) -> tuple[ToolCall, ...]:
         """All calls of the round, in the model's order."""
-        state = self._state
-        return calls_of(state.root, _check_waiting(state).closed or state.root.round)
+        loop = self._state.root
+        closed = loop.phase.closed if isinstance(loop.phase, Waiting) else None
+        return calls_of(loop, closed or loop.round)
 
     @property
     def pending(self) -> tuple[ToolCall, ...]:
@@ -276,13 +282,6 @@ class Yielded:
 
 def _has_no(turn: object, name: str, what: str) -> AttributeError:
     return AttributeError(f"this turn is {type(turn).__name__}: {what}; it has no {name!r}", name=name, obj=turn)
-
-
-def _check_waiting(state: State) -> Waiting:
-    phase = state.root.phase
-    if not isinstance(phase, Waiting):
-        raise TypeError(f"the loop does not wait: it is {type(phase).__name__}")
-    return phase
 
 
 @set_module("toolloop")
