@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
 from functools import partial
 from typing import Generic
 
 from attrs import frozen
 
 from toolloop._drivers.driver import D
-from toolloop._drivers.streaming import AsyncUnread, Unread
 from toolloop._engine.engine import Engine
 from toolloop._engine.in_progress import InProgress
 from toolloop._engine.model_requests import ModelRequests
@@ -108,27 +106,6 @@ class Assembly(Generic[D]):
     def _is_to_be_taken_over(self) -> bool:
         return self.given.take_over or under_way(self.journal.state)
 
-    @contextmanager
-    def turn(self, unread: Unread | AsyncUnread | None) -> Generator[None]:
-        """Give up the operations in progress at the end of a turn, unless the turn's generator is being closed.
-
-        The garbage collector may close a generator in any thread, between any two bytecodes, and that thread may hold
-        any lock. So closing takes no lock and stores nothing. `Engine.wake` ends the operations that such a turn left
-        behind, and the thread that renews leases gives back its lease.
-
-        `unread`: of the turn's reader; None means that it is not streamed. It replaces that of the previous turn.
-        """
-        self.journal.bus.reader, is_closed = None if unread is None else unread.tell, False
-        try:
-            yield
-        except GeneratorExit:
-            is_closed = True
-            raise
-        finally:
-            if not is_closed:
-                self.engine.leave()
-                self.journal.bus.settle()
-
 
 def assemble(parts: LoopParts, driver_class: type[D], options: DriveOptions = ALONE) -> Assembly[D]:
     """Assemble the parts of a loop. It sends and stores nothing, and starts no clock."""
@@ -160,7 +137,10 @@ def assemble(parts: LoopParts, driver_class: type[D], options: DriveOptions = AL
     late = journal.bus.tell if lease is None else lease.store_late_ends
     driver = driver_class(engine, notifier, late, leaves_behind=options.leaves_behind)
     commands = Commands(runtimes, journal.now)
-    issuer, driving = CommandIssuer(commands, journal, notifier, engine.make_woken), Driving(journal, lease)
+    issuer, driving = (
+        CommandIssuer(commands, journal, notifier, engine.make_woken),
+        Driving(journal, lease, engine.leave),
+    )
     turns = Turns(journal, issuer, driving, requests.errors, engine.list_running_calls, here.config.typed())
     return Assembly(
         parts, journal, lease, progress, runtimes, requests, engine, commands, issuer, driver, driving, turns, late

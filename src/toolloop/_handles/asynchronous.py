@@ -168,13 +168,15 @@ class AsyncToolLoopHandle(HandleBase[AsyncProvider | AsyncSdkClient, AsyncDriver
         await anyio.lowlevel.checkpoint()
         parts, turns = self._parts, self._parts.turns
         parts.driving.begin(own, asked=asked)
-        with parts.turn(unread):
-            parts.issuer.take_edits(asked)
+        with parts.driving.turn(unread):
+            if (edits := parts.issuer.edits).working is not None:
+                parts.issuer.take_edits(asked)
             phase = parts.journal.state.root.phase
             if isinstance(phase, Waiting) or (isinstance(phase, ENDED) and parts.journal.is_behind):
                 await self._catch_up()
             over = turns.find_end()
-            parts.issuer.edits.invalidate()
+            if edits.working is not None:
+                edits.invalidate()
             if over is not None:
                 return turns.hand_over(over)
             if parts.lease is not None and not parts.lease.is_shared:

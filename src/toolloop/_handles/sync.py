@@ -243,12 +243,14 @@ class ToolLoopHandle(HandleBase[Provider | SdkClient, SyncDriver]):
         """Drive one turn. `own`: see `Driving`."""
         parts, turns = self._parts, self._parts.turns
         parts.driving.begin(own, asked=asked)
-        with parts.turn(unread):
-            parts.issuer.take_edits(asked)
+        with parts.driving.turn(unread):
+            if (edits := parts.issuer.edits).working is not None:
+                parts.issuer.take_edits(asked)
             if isinstance(parts.journal.state.root.phase, Waiting):
                 self._catch_up()
             over = turns.find_end()
-            parts.issuer.edits.invalidate()
+            if edits.working is not None:
+                edits.invalidate()
             if over is not None:
                 return turns.hand_over(over)
             if parts.lease is not None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, TypeVar
 
 from attrs import define, field
 
 from toolloop import terminations
+from toolloop._drivers.streaming import AsyncUnread, Unread
 from toolloop._engine.failures import make_error
 from toolloop._engine.questions import Questions
 from toolloop._handles.issuing import ENDED, CommandIssuer
@@ -271,9 +272,17 @@ class Driving:
     It does not use a flag, which an interrupt could leave set.
     """
 
-    def __init__(self, journal: Journal, lease: DriverLease | None) -> None:
-        """Start without a turn. `lease`: kept while a turn or a `run()` is in progress."""
+    def __init__(self, journal: Journal, lease: DriverLease | None, leave: Callable[[], None]) -> None:
+        """Start without a turn.
+
+        Args:
+            journal: of the loop.
+            lease: kept while a turn or a `run()` is in progress.
+            leave: gives up the operations in progress at the end of a turn.
+
+        """
         self._journal = journal
+        self._leave = leave
         self._lease = lease
         self._steps: weakref.ref[StepsOrTask] | None = None
 
@@ -313,3 +322,24 @@ class Driving:
                 )
             (self._steps,) = own
             self._journal.is_handed_over = asked != "run()"
+
+    @contextmanager
+    def turn(self, unread: Unread | AsyncUnread | None) -> Generator[None]:
+        """Give up the operations in progress at the end of a turn, unless the turn's generator is being closed.
+
+        The garbage collector may close a generator in any thread, between any two bytecodes, and that thread may hold
+        any lock. So closing takes no lock and stores nothing. `Engine.wake` ends the operations that such a turn left
+        behind, and the thread that renews leases gives back its lease.
+
+        `unread`: of the turn's reader; None means that it is not streamed. It replaces that of the previous turn.
+        """
+        self._journal.bus.reader, is_closed = None if unread is None else unread.tell, False
+        try:
+            yield
+        except GeneratorExit:
+            is_closed = True
+            raise
+        finally:
+            if not is_closed:
+                self._leave()
+                self._journal.bus.settle()

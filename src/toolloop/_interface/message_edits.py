@@ -73,11 +73,16 @@ class HistoryEdit:
 
 
 class MessageEdits:
-    """The caller's edits with `messages_mut()`: one list for each wait."""
+    """The caller's edits with `messages_mut()`: one list for each wait.
+
+    Attributes:
+        working: the list of this wait; None if the caller has not asked for one.
+
+    """
 
     def __init__(self) -> None:
         """Start without a list. `open_list` makes it."""
-        self._list: WorkingList | None = None
+        self.working: WorkingList | None = None
         self._base: Chain[str] = Chain()
 
     def open_list(self, loop: Loop, *, is_driven: bool) -> list[JSON]:
@@ -99,11 +104,11 @@ class MessageEdits:
                 asked="messages_mut()",
                 allowed=(),
             )
-        if self._list is None or not self._is_current(loop):
+        if self.working is None or not self._is_current(loop):
             self.invalidate()
             self._base = join_rest(loop).messages
-            self._list = WorkingList(map(decode, self._base))
-        return self._list
+            self.working = WorkingList(map(decode, self._base))
+        return self.working
 
     def show(self, loop: Loop) -> tuple[JSON, ...]:
         """Return copies of the closed history with the caller's edits in it.
@@ -123,12 +128,12 @@ class MessageEdits:
             TypeError: an item of the list is not JSON.
 
         """
-        if self._list is None:
+        if self.working is None:
             return None
         if self._is_current(loop):
             texts = self._texts()
             return None if texts == tuple(self._base) else HistoryEdit(self._base, texts)
-        was_edited = self._list != list(map(decode, self._base))
+        was_edited = self.working != list(map(decode, self._base))
         self.invalidate()
         if was_edited:
             raise stale_edit("the loop has continued elsewhere, and the edit of its history belongs to an earlier wait")
@@ -143,16 +148,16 @@ class MessageEdits:
 
     def invalidate(self) -> None:
         """Invalidate the list, because the wait is over. It refuses changes from now on."""
-        if self._list is not None:
-            self._list.spent = True
-        self._list, self._base = None, Chain()
+        if self.working is not None:
+            self.working.spent = True
+        self.working, self._base = None, Chain()
 
     def _texts(self) -> tuple[str, ...]:
-        return to_texts(self._list or (), known=frozenset(self._base))
+        return to_texts(self.working or (), known=frozenset(self._base))
 
     def _is_current(self, loop: Loop) -> bool:
         """Return whether there is a list, and the loop still has the history that the list was made from."""
-        if self._list is None or isinstance(loop.phase, Requesting):
+        if self.working is None or isinstance(loop.phase, Requesting):
             return False
         return self._base is loop.messages or self._base == join_rest(loop).messages
 

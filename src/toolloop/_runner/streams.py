@@ -38,12 +38,12 @@ async def drive_async(steps: RunnerSteps, unread: AsyncUnread | None = None) -> 
     import anyio.lowlevel  # noqa: PLC0415 - imported when it is first needed
 
     await anyio.lowlevel.checkpoint()  # other tasks can run, even if nothing here ever waits
-    with steps.assembly.turn(unread):
+    with steps.assembly.driving.turn(unread):
         return await steps.assembly.driver.drive(steps.rests, unread)
 
 
 def _drive_steps(steps: RunnerSteps, unread: Unread | None = None) -> Generator[None, None, Any]:
-    with steps.assembly.turn(unread):
+    with steps.assembly.driving.turn(unread):
         return (yield from steps.assembly.driver.drive(steps.rests, unread))
 
 
