@@ -137,7 +137,7 @@ class Compactor:
             is_async: whether an async driver sends the request for a summary.
 
         """
-        if not self._strategies or hangs_on_thinking(loop):
+        if hangs_on_thinking(loop):
             return None
         before = self._counter.next_request(loop, self._requests.parameters(loop.setup.params))
         sizes = dict(loop.compacted)

@@ -22,6 +22,7 @@ from toolloop._usage import Cost, IterationUsage, ModelUsage, Usage, sum_usage, 
 from toolloop.errors import CallerError, ModelError, OutsideError, ProtocolError
 from toolloop.events import RequestStarted
 from toolloop.machine.message_ids import next_reply_id
+from toolloop.machine.queries import driven_at
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.effects import SendRequest
 from toolloop.machine.record.loop import Loop, Requesting
@@ -74,7 +75,8 @@ class ModelRequests:
             self._progress.ask(SendRequest(path), ask_one(runtime.secrets), finish)
             return
         try:
-            compaction = runtime.compactor.find_compaction(loop, is_async=self.is_async)
+            compactor = runtime.compactor
+            compaction = None if compactor is None else compactor.find_compaction(loop, is_async=self.is_async)
             if compaction is None:
                 request = self._make_request(runtime, loop)
                 self._refuse_unpriced(path, request)
@@ -129,7 +131,7 @@ class ModelRequests:
         reply = None if partial is None else read_reply(partial)
         parts = () if reply is None else reply.parts
         costs = [evolve(cost, is_partial=True) for cost in self._find_costs(path, parts)]
-        number = self._progress.state.loops[path].iterations + 1
+        number = self._progress.journal.state.loops[path].iterations + 1
         spent = IterationUsage(number, usage=sum_usage(with_costs((), costs)))
         spent = spent if reply is None else reply.entry(number, took, costs)
         return {
@@ -139,20 +141,20 @@ class ModelRequests:
 
     def _describe_unreadable(self, path: Path, reply: Any, took: float) -> dict[str, Any]:
         """Return the cost of a reply that cannot be read, as a field of `RequestFailed`; nothing if it has none."""
-        number, spent = self._progress.state.loops[path].iterations + 1, read_spent(reply)
+        number, spent = self._progress.journal.state.loops[path].iterations + 1, read_spent(reply)
         costs = self._find_costs(path, spent.parts)
         entry = spent.entry(number, took, costs)
         return {} if entry.usage == Usage() else {"spent": entry}
 
     def _find_costs(self, path: Path, parts: Sequence[ModelUsage]) -> tuple[Cost, ...]:
         """Return the costs of the parts of a reply, by the prices of now; empty without prices."""
-        prices = self._runtimes.prices(self._progress.state, path)
+        prices = self._runtimes.prices(self._progress.journal.state, path)
         unknown = ModelUsage(is_partial=True)  # the reply has no usage
         return () if prices is None else prices.costs(parts or (unknown,), self._progress.journal.now())
 
     def _refuse_unpriced(self, path: Path, request: Request) -> None:
         """Refuse a request that names a model without a price, if its loop or one above has a cost budget."""
-        state = self._progress.state
+        state = self._progress.journal.state
         for above in (path[:depth] for depth in range(len(path) + 1)):
             if (budget := state.loops[above].setup.limits.budget).cost is not None:
                 refuse_unpriced(
@@ -166,7 +168,7 @@ class ModelRequests:
         is_heard = is_streamed and callable(getattr(self.provider, "stream", None))
         hear = partial(self._take_event, path) if is_heard else None
         self.errors.pop(path, None)
-        is_priced = self._runtimes.prices(self._progress.state, path) is not None
+        is_priced = self._runtimes.prices(self._progress.journal.state, path) is not None
         recorded = self._progress.record(ev.Requested(is_priced, path=path))
         work = ModelRequest(request, self.provider, hear, self._progress.journal.bus.make_around(started))
         self._progress.add(Operation(path, ("request", *path), work, recorded))
@@ -181,7 +183,8 @@ class ModelRequests:
 
     def _make_request(self, runtime: Runtime, loop: Loop) -> Request:
         """Return the next request of a loop, or raise a CallerError if the API would refuse it."""
-        refuse_lost_pause(loop, asked="the next request")
+        if loop.stale_thinking:
+            refuse_lost_pause(loop, asked="the next request")
         request = runtime.requests.make(
             loop.setup.params,
             loop.messages,
@@ -219,7 +222,8 @@ class ModelRequests:
         """Take an event of a streamed reply. Return whether the loop still waits for the reply."""
         piece = request.read.add(event)
         with self._progress.journal.lock:
-            loop, operation = self._progress.find_loop(path), self._progress.operations.get(("request", *path))
+            loop = driven_at(self._progress.journal.state, path)
+            operation = self._progress.operations.get(("request", *path))
             if loop is None or operation is None or operation.work is not request:
                 return False
             if not self._progress.is_awaited(operation):
@@ -230,7 +234,7 @@ class ModelRequests:
         return True
 
     def _record_summary(self, operation: Operation, summary: SummaryRequest, came: Any, took: float) -> None:
-        loop = self._progress.state.at(operation.path)
+        loop = self._progress.journal.state.at(operation.path)
         if loop is None or isinstance(loop.phase, Requesting):
             return
         event = summary.finish(came, loop, took, partial(self._find_costs, operation.path))

@@ -35,7 +35,7 @@ class Runtime:
         prices: the prices that its configuration has.
         requests: makes its requests.
         policies: judge its calls.
-        compactor: decides when to compact its history.
+        compactor: decides when to compact its history; None without a strategy.
         is_new: whether another driver began the loop, so that its tools must be compared with those here.
         is_unchecked: whether its tools changed, so that its history must be checked against them.
         checked_params: the parameters of the last request, which were checked.
@@ -50,7 +50,7 @@ class Runtime:
     prices: Prices | None
     requests: RequestMaker
     policies: Policies
-    compactor: Compactor
+    compactor: Compactor | None
     is_new: bool = False
     is_unchecked: bool = False
     checked_params: str | None = None
@@ -61,7 +61,7 @@ class Runtime:
     def of(cls, setup: Setup, tools: ToolRegistry, config: LoopConfig, secrets: Secrets) -> Runtime:
         """Return the runtime of a loop with this setup."""
         definitions = list_definitions(_sort_tools(setup, tools))
-        requests = RequestMaker(definitions, secrets, config.cache)
+        requests, strategies = RequestMaker(definitions, secrets, config.cache), config.strategies()
         return cls(
             tools,
             config,
@@ -69,7 +69,7 @@ class Runtime:
             config.pricing(),
             requests,
             Policies(tools, config),
-            Compactor(config.strategies(), tools, requests),
+            Compactor(strategies, tools, requests) if strategies else None,
         )
 
     def list_external(self, loop: Loop) -> frozenset[str]:

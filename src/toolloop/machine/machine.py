@@ -165,7 +165,7 @@ def end_call(loop: Loop, event: ev.Ended) -> Loop:
 
     After a limit, running calls end in the round with which the loop resumes.
     """
-    loop = spend(loop, event.spent, below=(event.call_id,))
+    loop = spend(loop, event.spent, below=(event.call_id,)) if event.spent else loop
     call = find_round_calls(loop).find(event.call_id)
     if event.iteration == event.attempt == 0:
         if call is None or call.status is not Status.RUNNING:
@@ -179,7 +179,7 @@ def end_call(loop: Loop, event: ev.Ended) -> Loop:
 
 def end_turn(loop: Loop, event: ev.TurnEnded) -> Loop:
     """End the turn: the round closes, calls wait for the caller, or a limit was reached."""
-    loop = set_previews(loop, event.previews)
+    loop = set_previews(loop, event.previews) if event.previews else loop
     phase = loop.phase
     if isinstance(phase, Running) and phase.round.is_settled():
         return close_round(loop, phase.round)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from toolloop.machine.record.journal_events import HistoryTaken
-from toolloop.machine.record.loop import Judging, Loop, Ready, Round, Running, Waiting, list_messages
+from toolloop.machine.record.loop import Judging, Loop, Ready, Repetition, Round, Running, Waiting, list_messages
 from toolloop.machine.rules.calls import clear
 from toolloop.machine.rules.history_edits import (
     forget_changed_results,
@@ -41,7 +41,7 @@ def replace_history(loop: Loop, event: HistoryTaken, calls: Sequence[Call]) -> L
         )
     else:
         if has_joined(loop.round, loop.messages, after.messages):  # it still counts for the detection of repetitions
-            repetition = count_round(loop.setup.loop_detection, loop.repetition, old)
+            repetition = count_round(loop.repetition, old) if loop.setup.loop_detection else Repetition()
             after = after._replace(repetition=repetition, queued=loop.queued)
         after = proceed(_part(after, event.beside)._replace(phase=Ready()))
     return mark_stale(after, count_common(list_messages(loop), list_messages(after)))

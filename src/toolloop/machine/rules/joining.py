@@ -7,7 +7,7 @@ from typing import Any
 
 from attrs import evolve
 
-from toolloop.machine.record.loop import Finished, Judging, Loop, Round, Stopping, Waiting, round_of
+from toolloop.machine.record.loop import Finished, Judging, Loop, Repetition, Round, Stopping, Waiting, round_of
 from toolloop.machine.record.replies import (
     close_paused,
     drop_open_calls,
@@ -51,7 +51,7 @@ def close_round(loop: Loop, round_: Round) -> Loop:
     The round joins the history as a whole. If the API allows only a resumption after it, it stays unjoined, and
     injected messages stay queued (source: rules 23 and 25 of the Messages API).
     """
-    repetition = count_round(loop.setup.loop_detection, loop.repetition, round_.calls)
+    repetition = count_round(loop.repetition, round_.calls) if loop.setup.loop_detection else Repetition()
     loop, cut = cut_long_results(loop, round_)
     after: dict[str, Any] = {"repetition": repetition, "phase": Waiting("tools_executed", closed=round_)}
     results, notes = _make_results(cut, loop.setup.texts)

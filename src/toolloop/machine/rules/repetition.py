@@ -20,12 +20,12 @@ from toolloop.machine.values.texts import fill_text
 from toolloop.terminations import LoopDetected
 
 
-def find_repetition(wanted: LoopDetection | None, last: Repetition, calls: Sequence[Call]) -> LoopDetected | None:
+def find_repetition(wanted: LoopDetection, last: Repetition, calls: Sequence[Call]) -> LoopDetected | None:
     """Return the repetition by these calls as the newest round, if it must be reported.
 
     A round is compared once, before any of its calls is judged.
     """
-    if wanted is None or any(call.status is not Status.PROPOSED for call in calls):
+    if any(call.status is not Status.PROPOSED for call in calls):
         return None
     count = last.count + 1 if _digest_calls(calls) == last.calls else 1
     if count % wanted.threshold:
@@ -33,10 +33,8 @@ def find_repetition(wanted: LoopDetection | None, last: Repetition, calls: Seque
     return LoopDetected("+".join(dict.fromkeys(call.name for call in calls)), count)
 
 
-def count_round(wanted: LoopDetection | None, last: Repetition, calls: Sequence[Call]) -> Repetition:
+def count_round(last: Repetition, calls: Sequence[Call]) -> Repetition:
     """Return the repetition state after a round of these calls has closed."""
-    if wanted is None:
-        return Repetition()
     asked, ended = _digest_calls(calls), _digest_results(calls)
     count = last.count + 1 if (asked, ended) == (last.calls, last.results) else 1
     return Repetition(asked, ended, count, last.warning)

@@ -130,9 +130,8 @@ def stop_loop(loop: Loop, reason: str | None, *, waits: bool = False) -> Loop:
 
 def detect_repetition(loop: Loop) -> LoopDetected | None:
     """Return the repetition by the newest round, which is not judged yet, if it must be reported."""
-    if read_action(loop) is not RUN:
-        return None
-    return find_repetition(loop.setup.loop_detection, loop.repetition, loop.calls)
+    wanted = loop.setup.loop_detection
+    return find_repetition(wanted, loop.repetition, loop.calls) if wanted and read_action(loop) is RUN else None
 
 
 def is_stopped_by(loop: Loop, found: LoopDetected | None) -> bool:
