@@ -51,9 +51,9 @@ CONSTANTS = {
 # Made by a handle, never by a caller: their constructors are no part of the contract.
 HANDED_OUT = frozenset(
     [
-        *("AsyncEventStream", "AsyncReplyStream", "AsyncTurnStream", "EventStream", "GivenGrant", "Grants"),
-        *("OpeningLoop", "PolicyView", "ReplyStream", "SubLoop", "Tool", "ToolCall", "TurnStream", "WatchedLoop"),
-        "Yielded",
+        *("AsyncEventStream", "AsyncReplyStream", "AsyncTurnStream", "EventReader", "EventStream", "GivenGrant"),
+        *("Grants", "OpeningLoop", "PolicyView", "ReplyStream", "SubLoop", "Tool", "ToolCall", "TurnStream"),
+        *("WatchedLoop", "Yielded"),
     ]
 )
 

@@ -8,7 +8,7 @@ from ag_ui.core import RunFinishedEvent
 
 from tests.agui.door import HELLO, opened
 from toolloop import Inbox, MemoryStore, events as ev
-from toolloop.agui.live import Live
+from toolloop.inbox import LiveEvents
 
 
 def loop(loop_id: str) -> ev.WatchedLoop:
@@ -20,7 +20,7 @@ def test_a_client_that_comes_late_to_a_long_reply_gets_it_in_one_piece() -> None
     left = list[str]()
 
     async def read() -> list[ev.WatchEvent]:
-        live = Live()
+        live = LiveEvents()
         tell = live.for_loop(loop("loop"))
         tell(ev.RequestStarted(iteration=1, message_id="m1"))
         for _ in range(9_000):

@@ -22,7 +22,7 @@ from toolloop import Approve
 from toolloop._cli.screen.conversation import preview_lines
 from toolloop._cli.screen.texts import Line, exact, input_lines, print_lines
 from toolloop.inbox.shown.values import shown_input
-from toolloop.inbox.transcript import visible
+from toolloop.inbox.transcript import escape_hidden
 from toolloop.testing import call, reply
 
 NAME = "[red]x[/red] :smile: \u202e<b>"  # an id has no control characters
@@ -34,9 +34,9 @@ SHOWN = "\u27e6U+001B\u27e7[2J[red]x[/red] :smile: \u27e6U+202E\u27e7<b>\u27e6U+
 @given(text=st.text(st.characters(codec="utf-8"), max_size=30))
 def test_visible_text_moves_and_hides_nothing(text: str) -> None:
     """Whatever a model writes, what is left can be printed, and ordinary text stays as it is."""
-    assert all(each.isprintable() or each in "\n\t" for each in visible(text))
+    assert all(each.isprintable() or each in "\n\t" for each in escape_hidden(text))
     if text.isprintable():
-        assert visible(text) == text
+        assert escape_hidden(text) == text
 
 
 VALUES = st.recursive(

@@ -27,7 +27,7 @@ from toolloop.inbox.shown.keys import key_of
 from toolloop.inbox.shown.recent import Recent
 from toolloop.inbox.shown.story import read_story
 from toolloop.inbox.trail import read_trail, trail_of
-from toolloop.inbox.transcript import visible
+from toolloop.inbox.transcript import escape_hidden
 from toolloop.machine.record.loop import round_of
 from toolloop.machine.values.calls import text_of_content
 from toolloop.machine.values.jsontext import decode
@@ -76,7 +76,7 @@ def test_the_request_beside_a_call_was_given(life: Life) -> None:
     """By a person, with an edit or as a prompt: it is not among the messages that a loop writes itself."""
     given_ = [text for event in life.journal for text in getattr(event, "messages", ())]
     given_ += [text for event in life.journal for splice in getattr(event, "splices", ()) for text in splice.messages]
-    texts = {visible(text_of_content(decode(text)["content"])) for text in given_}
+    texts = {escape_hidden(text_of_content(decode(text)["content"])) for text in given_}
     assert {call.asked for call in read_story(recent_of(life, None)).calls.values()} <= {"", *texts}
 
 

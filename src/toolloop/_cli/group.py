@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
-from toolloop.inbox.transcript import visible
+from toolloop.inbox.transcript import escape_hidden
 from toolloop.stores.protocol import Store
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class StoreType(click.ParamType[Store]):
             self.fail(f"{scheme!r} is not a kind of store: expected a path, sqlite:/// or postgresql://", param, ctx)
         path = Path(value.removeprefix(_SCHEME))
         if not path.is_file() or not path.stat().st_size:  # SQLite would turn an empty file into a store
-            raise StoreNotFoundError(f"store not found: {visible(str(path))!r}. Commands do not create stores")
+            raise StoreNotFoundError(f"store not found: {escape_hidden(str(path))!r}. Commands do not create stores")
         return SqliteStore(path)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002 - click's signature

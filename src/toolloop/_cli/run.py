@@ -18,7 +18,7 @@ from toolloop.errors import (
     ToolLoopError,
     UnknownCall,
 )
-from toolloop.inbox.transcript import visible
+from toolloop.inbox.transcript import escape_hidden
 
 FAILED, USAGE, NOT_FOUND, CONFLICT, INTERRUPTED = 1, 2, 3, 4, 130
 _CODES: tuple[tuple[type[Exception], int], ...] = (  # the first match counts
@@ -52,7 +52,7 @@ def run(arguments: Sequence[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     except tuple(kind for kind, _ in _CODES) as error:
-        click.echo(f"toolloop: {visible(str(error))}", err=True)
+        click.echo(f"toolloop: {escape_hidden(str(error))}", err=True)
         return next(code for kind, code in _CODES if isinstance(error, kind))
     return code if isinstance(code, int) else 0
 

@@ -13,6 +13,7 @@ from attrs import asdict, define, field
 
 from toolloop._forks import ProcessState
 from toolloop._journal.reporting import watch
+from toolloop._public import set_module
 from toolloop.events import WatchEvent
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.call_changes import round_at
@@ -133,8 +134,21 @@ def said_id(key: str | None) -> str:
         ValueError: the key is empty.
 
     """
-    if key is None:
-        return new_id()
+    return new_id() if key is None else derive_message_id(key)
+
+
+@set_module("toolloop.inbox")
+def derive_message_id(key: str) -> str:
+    """Return the id that `say(key=key)` gives to a message, in each loop.
+
+    A front end that says each message of its client with a key finds it again with this, and keeps no table: in the
+    messages, in `kept` and in `said` of `Inbox.show`.
+
+    Raises:
+        TypeError: the key is not a string.
+        ValueError: the key is empty.
+
+    """
     check_text("key", key)
     return f"key-{base64.urlsafe_b64encode(hashlib.sha256(key.encode()).digest()[:18]).decode()}"
 

@@ -19,7 +19,7 @@ from toolloop.acp.screen import Screen
 from toolloop.errors import CallerError
 from toolloop.inbox import AsyncInbox, Offer
 from toolloop.inbox.shown.words import PAST
-from toolloop.inbox.watching import patiently
+from toolloop.inbox.watching import retry_store_errors
 from toolloop.machine.values.calls import Approve, Decision, Deny, Grant, Rerun
 from toolloop.machine.values.jsontext import JSON
 from toolloop.stores.optional import now_at, watching
@@ -143,7 +143,7 @@ class Questions:
                 case {"outcome": {"outcome": "selected", "optionId": chosen}}:
                     decision = next((each for name, _, _, each in options if name == chosen), None)
         if decision is not None and (turn.is_left or call.digest not in turn.open):
-            await patiently(self.handle.loop_id, partial(self._tell, call, _LATE))
+            await retry_store_errors(self.handle.loop_id, partial(self._tell, call, _LATE))
             return None
         turn.news.set()
         return decision

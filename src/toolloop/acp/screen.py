@@ -13,7 +13,7 @@ from toolloop import events as ev
 from toolloop._handles.asynchronous import AsyncToolLoopHandle
 from toolloop.acp.loops import AcpLoops
 from toolloop.inbox.items import gist_of
-from toolloop.inbox.transcript import parts_of, visible
+from toolloop.inbox.transcript import escape_hidden, read_parts
 from toolloop.machine.values.jsontext import JSON
 from toolloop.tools.calls import ToolCall
 from toolloop.tools.secrets import hide_secrets
@@ -77,7 +77,7 @@ class Screen:
     async def show_ends(self) -> None:
         """Show the ends of calls that were settled while no turn was read, or by a stop."""
         if left := self._open - {each["id"] for each in self._handle.view()["running"]}:
-            results = {part.id: part for part in parts_of(self._handle.messages) if part.kind == "result"}
+            results = {part.id: part for part in read_parts(self._handle.messages) if part.kind == "result"}
             for name in sorted(left):
                 part = results.get(name)
                 await self.finish(name, part.text if part else "", is_error=part is None or part.is_error)
@@ -86,7 +86,7 @@ class Screen:
         """Show a whole conversation, then the calls that wait."""
         self._contents.clear()
         self._open.clear()
-        for part in parts_of(messages):
+        for part in read_parts(messages):
             match part.kind:
                 case "thinking":
                     await self._say("agent_thought_chunk", part.text, part.message)
@@ -129,7 +129,7 @@ class Screen:
 
 
 def _title(tool: str, given: Mapping[str, JSON]) -> str:
-    return visible(f"{tool}: {gist_of(given)}" if given else tool)
+    return escape_hidden(f"{tool}: {gist_of(given)}" if given else tool)
 
 
 def _text(text: str) -> JSON:

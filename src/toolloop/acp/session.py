@@ -17,8 +17,8 @@ from toolloop.acp.loops import TITLE, AcpLoops
 from toolloop.acp.questions import Questions, Turn
 from toolloop.acp.screen import Screen
 from toolloop.errors import Conflict, NotAllowed, ToolLoopError
-from toolloop.inbox.transcript import visible
-from toolloop.inbox.watching import patiently
+from toolloop.inbox.transcript import escape_hidden
+from toolloop.inbox.watching import retry_store_errors
 from toolloop.machine.values.jsontext import JSON
 from toolloop.terminations import LIMITS
 
@@ -53,7 +53,7 @@ class Session:
         self._turns.add(turn)  # before anything is awaited, so that a cancellation right behind it finds it
         try:
             async with self._driving:
-                return await patiently(self.id, partial(self._run, turn, content, key))
+                return await retry_store_errors(self.id, partial(self._run, turn, content, key))
         finally:
             turn.leave()
             self._turns.discard(turn)
@@ -66,7 +66,7 @@ class Session:
     async def _say(self, content: list[JSON], key: str) -> None:
         """Say something, once for each key. The first text gives the session its title."""
         if not self._handle.messages:
-            text = visible(" ".join(block.get("text", "") for block in content))
+            text = escape_hidden(" ".join(block.get("text", "") for block in content))
             with suppress(NotAllowed):
                 title = shorten(text, _LONGEST, placeholder="…") or None
                 await self._inbox.set_metadata(self.id, **{TITLE: title})
@@ -137,7 +137,7 @@ class Session:
                     return _REASONS.get(end.kind, "max_turn_requests" if isinstance(end, LIMITS) else "end_turn")
                 case Error(error=error):
                     raise RequestError(-32603, str(error))
-            await patiently(self.id, partial(self._questions.ask, turn))
+            await retry_store_errors(self.id, partial(self._questions.ask, turn))
             if self._handle.pending:
                 if not turn.is_left:
                     await self._questions.show_rest()

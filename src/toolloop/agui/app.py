@@ -27,11 +27,11 @@ from toolloop._web import Who, for_hosts
 from toolloop._worker.asynchronous import AsyncWorker
 from toolloop.agui.conversation import SHOWS, Event, Terms
 from toolloop.agui.doors import Door, check_id, read_input
-from toolloop.agui.live import Live
 from toolloop.agui.threads import Driver, Threads
 from toolloop.agui.visit import Visit, end_of
 from toolloop.errors import CallerError, LoopNotFound, NotAllowed, StoreError, ToolLoopError
 from toolloop.inbox import AsyncInbox, May, Sees
+from toolloop.inbox.live import LiveEvents
 from toolloop.providers import AsyncProvider
 from toolloop.providers.anthropic import AsyncSdkClient
 from toolloop.stores import Store
@@ -104,7 +104,7 @@ def agui_app(  # noqa: PLR0913 - what an application decides
     """  # prose: ok
     _check(who, anybody, show, origins=origins, hosts=hosts, front_end_tools=front_end_tools)
     AsyncInbox(store).as_(anybody or "a person", may=may, sees=sees)  # checks them
-    registry, live = as_registry(tools), Live()
+    registry, live = as_registry(tools), LiveEvents()
     config = LoopConfig() if config is None else config
     watched = evolve(config, observers=(*config.observers, live))
     drives = partial(AsyncWorker, store, provider, registry, context=context, config=watched, live=_LIVE)

@@ -17,9 +17,9 @@ from toolloop._drivers.event_loops import spawn
 from toolloop._worker.asynchronous import AsyncWorker
 from toolloop.agui.conversation import Terms
 from toolloop.agui.doors import LOG
-from toolloop.agui.live import Live
 from toolloop.errors import Conflict
 from toolloop.inbox import Action, AsyncInbox, May, Seen, Sees
+from toolloop.inbox.live import LiveEvents
 from toolloop.inbox.rights.rights import with_answers
 from toolloop.machine.values.names import Person
 from toolloop.stores import Store, StoredLoop
@@ -74,7 +74,7 @@ class Threads:
     may: May | None
     sees: Sees | None
     terms: Terms
-    live: Live
+    live: LiveEvents
     driver: Driver
     key: str = field(repr=False)
 

@@ -21,12 +21,12 @@ from toolloop._interface.standing import Standing
 from toolloop.agui.conversation import Event, Terms, blocks_of, is_known, key_of, messages_of, snapshots, with_ids_of
 from toolloop.agui.doors import LOG
 from toolloop.agui.interrupts import make_interrupt, read_answer, why_not
-from toolloop.agui.live import Reader
 from toolloop.agui.threads import Threads
 from toolloop.agui.translating import Translator
 from toolloop.errors import BadTool, CallerError, LoopNotFound, StoreError, ToolLoopError
 from toolloop.inbox import AsyncInbox, Offer, ShownLoop
-from toolloop.inbox.watching import AT_REST, LoopChange, patiently
+from toolloop.inbox.live import EventReader
+from toolloop.inbox.watching import AT_REST, LoopChange, retry_store_errors
 from toolloop.machine.values.calls import Answer, Decision
 from toolloop.machine.values.names import Person
 
@@ -203,27 +203,27 @@ class Visit:
 
     # --- the way to the next pause -----------------------------------------------------------------------------------
 
-    async def _follow(self, picture: Picture, reader: Reader) -> Translator:
+    async def _follow(self, picture: Picture, reader: EventReader) -> Translator:
         """Send what happens until the loop rests."""
         await self._send_snapshots(snapshots([each.id for each in self.asked.messages], picture.messages))
         translator = Translator(picture.messages, picture.terms)
         try:
             async with anyio.create_task_group() as group:
                 if picture.exists:
-                    group.start_soon(patiently, self.loop_id, partial(self._until_rest, reader))
+                    group.start_soon(retry_store_errors, self.loop_id, partial(self._until_rest, reader))
                     await self._read(reader, translator)
         except BaseExceptionGroup as errors:
             raise only_error(errors, anyio.get_cancelled_exc_class()) from None
         return translator
 
-    async def _read(self, reader: Reader, translator: Translator) -> None:
+    async def _read(self, reader: EventReader, translator: Translator) -> None:
         while (event := await reader.read(HEARTBEAT)) is not None or not reader.is_over:
             for each in [None] if event is None else translator.translate(event):
                 await self.send(each)
         for each in translator.end():
             await self.send(each)
 
-    async def _until_rest(self, reader: Reader) -> None:
+    async def _until_rest(self, reader: EventReader) -> None:
         """Follow the loop to its next pause."""
         async with aclosing(self.inbox.watch(self.loop_id)) as changes:
             async for change in changes:

@@ -1,6 +1,7 @@
 # Written by `make docs` from the tables in __init__.py.
 
 from toolloop.inbox.asynchronous import AsyncInbox
+from toolloop._journal.records import derive_message_id
 from toolloop._journal.statistics import Statistics
 from toolloop._journal.statistics import Waits
 from toolloop.inbox.auditing import audit
@@ -14,6 +15,8 @@ from toolloop.inbox.items import LeftView
 from toolloop.inbox.items import ResultView
 from toolloop.inbox.items import ShownLoop
 from toolloop.inbox.items import TrailEntry
+from toolloop.inbox.live import EventReader
+from toolloop.inbox.live import LiveEvents
 from toolloop.inbox.listing import InboxCounts
 from toolloop.inbox.listing import InboxPage
 from toolloop.inbox.page import inbox_app
@@ -23,18 +26,25 @@ from toolloop.inbox.rights.rights import Action
 from toolloop.inbox.rights.rights import May
 from toolloop.inbox.rights.rights import Seen
 from toolloop.inbox.rights.rights import Sees
+from toolloop.inbox.transcript import MessagePart
+from toolloop.inbox.transcript import escape_hidden
+from toolloop.inbox.transcript import read_parts
 from toolloop.inbox.watching import LoopChange
+from toolloop.inbox.watching import retry_store_errors
 
 __all__ = [
     "Action",
     "AsyncInbox",
+    "EventReader",
     "Inbox",
     "InboxCall",
     "InboxCounts",
     "InboxPage",
     "LeftView",
+    "LiveEvents",
     "LoopChange",
     "May",
+    "MessagePart",
     "Offer",
     "ResultView",
     "Seen",
@@ -45,9 +55,13 @@ __all__ = [
     "TrailEntry",
     "Waits",
     "audit",
+    "derive_message_id",
+    "escape_hidden",
     "export_trail",
     "inbox_app",
     "mark_restored",
+    "read_parts",
     "recount",
+    "retry_store_errors",
     "verify_trail",
 ]

@@ -8,6 +8,7 @@ from typing import Any
 
 from attrs import evolve, frozen
 
+from toolloop._public import set_module
 from toolloop.machine.values.calls import text_of_content
 from toolloop.machine.values.jsontext import JSON, decode
 
@@ -15,14 +16,15 @@ _LOOK_BACK = 1000  # messages, so that the cost does not grow with the conversat
 _OF_USERS = '{"role":"user"'  # messages that this library writes begin like this; the others are decoded to be sure
 
 
+@set_module("toolloop.inbox")
 @frozen
-class Part:
-    """One block of a conversation.
+class MessagePart:
+    """One block of a conversation, for people.
 
     Attributes:
         role: `user`, `assistant` or `system`.
         kind: `text`, `thinking`, `call`, `result` or `other`.
-        text: the text; empty for a call.
+        text: the text, without hidden characters; empty for a call.
         name: the tool name of a call or result; for other blocks, the type.
         id: the id of the call.
         input: the input of a call.
@@ -41,8 +43,12 @@ class Part:
     message: str = ""
 
 
-def parts_of(messages: Iterable[Mapping[str, Any]]) -> Iterator[Part]:
-    """Yield the blocks of a conversation. Blocks without readable text are shown as JSON."""
+@set_module("toolloop.inbox")
+def read_parts(messages: Iterable[Mapping[str, Any]]) -> Iterator[MessagePart]:
+    """Yield the blocks of a conversation, for people. Blocks without readable text become JSON.
+
+    `messages`: in the shape of the API, such as those of `Inbox.show`, whose secret values are hidden.
+    """
     names: dict[str, str] = {}
     for message in messages:
         role, content = message["role"], message["content"]
@@ -58,29 +64,33 @@ def find_last_text(messages: Sequence[str]) -> str:
 
 def last_text_of(message: Mapping[str, Any]) -> str:
     """Return the last text of a message; empty if it has none."""
-    return next((part.text for part in reversed([*parts_of([message])]) if part.kind == "text"), "")
+    return next((part.text for part in reversed([*read_parts([message])]) if part.kind == "text"), "")
 
 
-def _part(role: str, block: Mapping[str, Any], names: dict[str, str]) -> Part:
+def _part(role: str, block: Mapping[str, Any], names: dict[str, str]) -> MessagePart:
     match block:
         case {"type": "text", "text": str(text)}:
-            return Part(role, "text", visible(text))
+            return MessagePart(role, "text", escape_hidden(text))
         case {"type": "thinking", "thinking": str(text)}:
-            return Part(role, "thinking", visible(text))
+            return MessagePart(role, "thinking", escape_hidden(text))
         case {"type": "tool_use" | "server_tool_use" | "mcp_tool_use", "id": id_, "name": name, "input": dict(given)}:
             names[id_] = name
-            return Part(role, "call", name=name, id=id_, input=given)
+            return MessagePart(role, "call", name=name, id=id_, input=given)
         case {"type": "tool_result", "tool_use_id": id_}:
-            text = visible(text_of_content(block.get("content", "")))
-            return Part(role, "result", text, names.get(id_, ""), id_, is_error=bool(block.get("is_error")))
-    return Part(role, "other", readable(block), block["type"])
+            text = escape_hidden(text_of_content(block.get("content", "")))
+            return MessagePart(role, "result", text, names.get(id_, ""), id_, is_error=bool(block.get("is_error")))
+    return MessagePart(role, "other", readable(block), block["type"])
 
 
 def readable(value: JSON) -> str:
     """Return a value as text."""
-    return visible(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2))
+    return escape_hidden(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2))
 
 
-def visible(text: str) -> str:
-    """Return a text with escapes for characters that could hide or move parts of it, except line ends and tabs."""
+@set_module("toolloop.inbox")
+def escape_hidden(text: str) -> str:
+    """Return a text with escapes for characters that could hide or move parts of it, except line ends and tabs.
+
+    Use it for what a person reads before a decision. The model can write a name or an input that looks like another.
+    """
     return "".join(each if each.isprintable() or each in "\n\t" else ascii(each)[1:-1] for each in text)

@@ -116,8 +116,16 @@ async def wait_until_async(store: Store, loop_id: str, wanted: frozenset[str], t
         return row
 
 
-async def patiently(loop_id: str, follow: Callable[[], Awaitable[T]]) -> T:
-    """Call a function until the store does not fail, as a worker does: a second later, with a warning in the log.
+@set_module("toolloop.inbox")
+async def retry_store_errors(loop_id: str, work: Callable[[], Awaitable[T]]) -> T:
+    """Call an async function until the store does not fail, as a worker does, and return its result.
+
+    After a `StoreError`, it is called again a second later, and the log has a warning. So it must be harmless to call
+    it twice: `say` with a key is, a decision is, and following a loop is.
+
+    Args:
+        loop_id: the loop, for the log.
+        work: the function.
 
     Raises:
         LoopNotFound, Conflict, UnreadableSnapshot: the store failed in a way that does not pass.
@@ -127,11 +135,11 @@ async def patiently(loop_id: str, follow: Callable[[], Awaitable[T]]) -> T:
 
     while True:
         try:
-            return await follow()
+            return await work()
         except (LoopNotFound, Conflict, UnreadableSnapshot):
             raise
         except StoreError as error:
-            LOG.warning("could not follow a loop; will retry: %s", error, extra={"loop_id": loop_id})
+            LOG.warning("the store failed; will retry: %s", error, extra={"loop_id": loop_id})
             await anyio.sleep(_POLL)
 
 

@@ -11,6 +11,7 @@ from toolloop.tools.registry import ToolRegistry as ToolRegistry
 from toolloop.tools.responses.content import content_of as content_of
 from toolloop.tools.responses.failure_texts import describe_failure as describe_failure
 from toolloop.tools.sdk_tools import as_tool as as_tool, toolset as toolset
+from toolloop.tools.secrets import hide_secrets as hide_secrets
 from toolloop.tools.tool_errors import InvalidInput as InvalidInput, ToolError as ToolError
 
 _export(globals())

@@ -8,6 +8,7 @@ from typing import Any
 
 from attrs import define, field
 
+from toolloop._public import set_module
 from toolloop.machine.values.jsontext import JSON, canonical, decode, encode
 from toolloop.machine.values.setup import Setup
 from toolloop.machine.values.texts import fill_text
@@ -22,13 +23,15 @@ def no_key() -> str:
     return ""
 
 
-def hide_secrets(given: Mapping[str, JSON], names: Collection[str], key: SecretKey) -> dict[str, JSON]:
-    """Return an input with its secret values replaced by descriptions.
+@set_module("toolloop.tools")
+def hide_secrets(given: Mapping[str, JSON], names: Collection[str], key: Callable[[], str]) -> dict[str, JSON]:
+    """Return an input as persons may see it: its secret values are replaced by descriptions.
 
     Args:
         given: the input.
         names: the names of the secret parameters.
-        key: returns the key of the digits by which two values differ. It is called only if there is a value to hide.
+        key: returns the key of the digits by which two values differ, such as `Store.secret`. An empty one means no
+            digits. It is called only if there is a value to hide.
 
     """
     return {name: _hidden(name, value, key()) if _hides(names, name, value) else value for name, value in given.items()}

@@ -16,7 +16,7 @@ from toolloop.inbox.items import ShownLoop
 from toolloop.inbox.shown.characters import shown_line
 from toolloop.inbox.shown.previews import is_diff, unified_lines
 from toolloop.inbox.shown.values import shown_input
-from toolloop.inbox.transcript import Part, parts_of
+from toolloop.inbox.transcript import MessagePart, read_parts
 from toolloop.inbox.watching import AT_REST
 
 _LOOK_EVERY = 0.5  # seconds
@@ -43,7 +43,7 @@ def _loop_lines(shown: ShownLoop) -> Iterator[Line]:
     for key, value in shown["metadata"].items():
         yield _title(exact(f"{key}: {value}", "dim"))
     waiting = {call["path"][-1] for call in shown["pending"] if len(call["path"]) == 1}
-    for part in parts_of(shown["messages"]):
+    for part in read_parts(shown["messages"]):
         if part.id not in waiting:
             yield from _part_lines(part)
     for call in shown["pending"]:
@@ -52,7 +52,7 @@ def _loop_lines(shown: ShownLoop) -> Iterator[Line]:
         yield _title(Text())
         who = exact(kept["by"]) if kept["by"] else Text("a person without a name")
         yield _title(Text.assemble(("kept for the next request, by ", "bold yellow"), who))
-        for part in parts_of(kept["messages"]):
+        for part in read_parts(kept["messages"]):
             yield from _part_lines(part)
     if shown["error"]:
         yield _title(Text())
@@ -88,7 +88,7 @@ def preview_lines(text: str) -> Iterator[Line]:
         yield Line(text_of(shown_line(line, prose=True), styles.get(kind, "")), "    ")
 
 
-def _part_lines(part: Part) -> Iterator[Line]:
+def _part_lines(part: MessagePart) -> Iterator[Line]:
     who, style = _MARKS.get(part.role, (part.role, "bold"))
     yield _title(Text())
     name = exact(part.name or part.kind)

@@ -22,7 +22,7 @@ from toolloop.inbox.shown.edits import changed_fields
 from toolloop.inbox.shown.previews import first_lines, is_diff, unified_lines
 from toolloop.inbox.shown.running import running_words
 from toolloop.inbox.shown.values import shown_input, shown_text
-from toolloop.inbox.transcript import visible
+from toolloop.inbox.transcript import escape_hidden
 
 _NEAR = 20 * 3600  # seconds; a time that is further away has its date
 
@@ -86,7 +86,7 @@ def _environment() -> Environment:
         "line": shown_line,
         "running": running_words,
         "time": _time,
-        "visible": visible,
+        "visible": escape_hidden,
         "words": lambda text: text.replace("_", " "),
     }
     found.filters.update(filters)

@@ -13,7 +13,7 @@ from toolloop._interface.heads import find_asked
 from toolloop.inbox.items import TrailEntry
 from toolloop.inbox.shown.recent import Recent
 from toolloop.inbox.trail import command_of
-from toolloop.inbox.transcript import Part, find_last_text, last_text_of, parts_of, visible
+from toolloop.inbox.transcript import MessagePart, escape_hidden, find_last_text, last_text_of, read_parts
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.loop import Finished, Loop, Round, Stopping, list_messages, round_of
 from toolloop.machine.record.state import Path, State
@@ -37,7 +37,7 @@ class Said:
 
     """
 
-    part: Part
+    part: MessagePart
     at: float
     by: str | None = None
     id: str = ""
@@ -81,7 +81,7 @@ class CallStory:
     @property
     def asked(self) -> str:
         """The request of a person, or of the loop around, that the model answered with it."""
-        return visible(find_asked(self.loop))
+        return escape_hidden(find_asked(self.loop))
 
     @property
     def said(self) -> str:
@@ -184,7 +184,7 @@ def _add_texts(
     story: Story, path: Path, messages: list[Mapping[str, Any]], at: float, said: Words | None = None
 ) -> None:
     by, said_id = None if said is None else said.by, said.id if isinstance(said, ev.Said) else ""
-    texts = (part for part in parts_of(messages) if part.kind not in ("call", "result"))
+    texts = (part for part in read_parts(messages) if part.kind not in ("call", "result"))
     story.steps_at(path).extend(Said(part, at, by, said_id) for part in texts)
 
 

@@ -15,6 +15,7 @@ from attrs import evolve
 
 import toolloop.events as ev
 from toolloop._drivers.event_loops import call_soon
+from toolloop._public import set_module
 
 MOST: Final = 1_000_000  # characters of the events that a client has not read
 _TEXTS: Final[dict[type[ev.WatchEvent], str]] = {
@@ -25,8 +26,9 @@ _TEXTS: Final[dict[type[ev.WatchEvent], str]] = {
 }
 
 
-class Reader:
-    """The events that one client has not read. It belongs to one event loop; any thread may add events.
+@set_module("toolloop.inbox")
+class EventReader:
+    """The events that one client has not read: see `LiveEvents.reading`. It belongs to one event loop.
 
     Attributes:
         is_over: whether no more events are wanted.
@@ -43,7 +45,7 @@ class Reader:
         self._news = anyio.Event()
 
     def put(self, event: ev.WatchEvent) -> None:
-        """Add an event."""
+        """Add an event, from any thread."""
         self._soon(partial(self._put, event))
 
     def _put(self, event: ev.WatchEvent) -> None:
@@ -75,17 +77,19 @@ def _size(event: ev.WatchEvent) -> int:
     return 100 + len(getattr(event, _TEXTS.get(type(event), ""), ""))
 
 
-class Live:
-    """An observer of loops that hands their events to readers.
+@set_module("toolloop.inbox")
+class LiveEvents:
+    """An observer that hands the events of loops to the clients of this process, for front ends.
 
-    It keeps the events of the request that is under way, because nothing of its reply is stored yet: a client that
-    comes now gets them, too.
+    Give it to the loops that this process drives: `AsyncWorker(..., config=LoopConfig(observers=[live]))`. It keeps the
+    events of the request that is under way, because nothing of its reply is stored yet: a client that comes now gets
+    them, too, with adjacent parts of one text as one. All else it can read from the store.
     """
 
     def __init__(self) -> None:
         """Start without readers."""
         self._lock = threading.Lock()
-        self._readers: dict[str, list[Reader]] = {}
+        self._readers: dict[str, list[EventReader]] = {}
         self._recent: dict[str, list[ev.WatchEvent]] = {}
 
     def for_loop(self, loop: ev.WatchedLoop) -> Callable[[ev.WatchEvent], None]:
@@ -103,9 +107,16 @@ class Live:
                 reader.put(event)
 
     @contextmanager
-    def reading(self, loop_id: str, give_up: Callable[[], None]) -> Generator[Reader]:
-        """Hand the events of a loop to a new reader, those of the request under way first, until the block is left."""
-        reader = Reader(give_up)
+    def reading(self, loop_id: str, give_up: Callable[[], None]) -> Generator[EventReader]:
+        """Hand the events of a loop to a new reader, those of the request under way first, until the block is left.
+
+        Args:
+            loop_id: the loop. It need not exist yet.
+            give_up: called in the event loop when the client has not read events of a million characters. It should end
+                the connection: the loop goes on, and the client can read the store.
+
+        """
+        reader = EventReader(give_up)
         with self._lock:
             for event in _join(self._recent.get(loop_id, ())):
                 reader.put(event)
