@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +15,8 @@ from rich.text import Text
 
 from tests.cli.support import Command, Session, filled as fill, store_of
 from tests.inbox.support import desk
+from tests.kit.effort import examples
+from tests.kit.warm_python import run
 from tests.kit.world import World
 from toolloop import Approve
 from toolloop._cli.screen.conversation import preview_lines
@@ -50,7 +50,7 @@ VALUES = st.recursive(
 INPUTS = st.dictionaries(st.text("ab. \u202e", max_size=3), VALUES, max_size=3)
 
 
-@settings(max_examples=200)
+@examples(100)
 @given(one=INPUTS, other=INPUTS)
 def test_two_inputs_that_differ_never_look_the_same(one: dict[str, object], other: dict[str, object]) -> None:
     """As plain text, without colours; and no character of an input reaches the terminal but those that are seen."""
@@ -132,10 +132,7 @@ def test_a_pipe_has_one_whole_row_for_each_call(tmp_path: Path) -> None:
     script = (reply(calls=[call("pay", {"to": to, "euros": 5}, id="c1")]), reply("Done"))
     desk("sqlite", tmp_path, script=script).drive(metadata={"owner": "ana"})
     env = {**os.environ, "COLUMNS": "40", "PYTHONWARNINGS": "error", "TOOLLOOP_STORE": store_of(tmp_path)}
-    piped = subprocess.run(
-        [sys.executable, "-m", "toolloop", "pending"], capture_output=True, env=env, check=True, encoding="utf-8"
-    ).stdout
-    row, end = piped.split("\n")
+    row, end = run(["-m", "toolloop", "pending"], env=env).stdout.split("\n")
     cells = row.split("\t")
     assert (end, cells[:5]) == ("", ["-", "loop", "c1", "pay", "approval"])
     assert cells[6] == '{"to": "a\\nb\\u001b[31m\u27e6U+202E\u27e7c\\t' + "x" * 5000 + '", "euros": 5}'
@@ -184,8 +181,9 @@ def test_a_terminal_shows_the_progress_of_a_loop_that_is_driven(tmp_path: Path) 
 def test_what_an_encoding_lacks_is_escaped(filled: World, tmp_path: Path) -> None:
     """A pipe in ASCII."""
     env = {**os.environ, "PYTHONIOENCODING": "ascii", "TOOLLOOP_STORE": store_of(tmp_path)}
-    arguments = [sys.executable, "-m", "toolloop", "show", "loop"]
-    piped = subprocess.run(arguments, capture_output=True, encoding="ascii", env=env, check=True)
+    piped = run(["-m", "toolloop", "show", "loop"], env=env)
+    assert piped.returncode == 0
+    assert piped.stdout.isascii()
     assert "\x1b[" not in piped.stdout
     assert "Pay the bills" in piped.stdout
 

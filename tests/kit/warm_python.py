@@ -193,8 +193,9 @@ def _become(
     by_line = {2, *filter(os.isatty, (0, 1))}  # as an interpreter has them
     for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL)):
         signal.signal(number, handler)
+    encoding = env.get("PYTHONIOENCODING", "utf-8")
     sys.stdin, sys.stdout, sys.stderr = (
-        open(number, mode, encoding="utf-8", errors=errors, buffering=1 if number in by_line else -1, closefd=False)  # noqa: SIM115 - as long as the process
+        open(number, mode, encoding=encoding, errors=errors, buffering=1 if number in by_line else -1, closefd=False)  # noqa: SIM115 - as long as the process
         for number, mode, errors in ((0, "r", "strict"), (1, "w", "strict"), (2, "w", "backslashreplace"))
     )
     if env.get("PYTHONWARNINGS") == "error":
