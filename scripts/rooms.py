@@ -33,6 +33,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
 )
 FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
 NOT_HERE = "Not here:"
+_HOLD_STATEMENTS = (ast.stmt, ast.excepthandler, ast.match_case)  # an expression holds no import
 
 
 def files_of(room: str) -> list[Path]:
@@ -52,6 +53,11 @@ def rooms_on(floor: int) -> list[str]:
     return [name for room in FLOORS[floor] for name in (room, *inside(room))]
 
 
+@cache
+def _parse(file: Path) -> ast.Module:
+    return ast.parse(file.read_text(encoding="utf-8"))
+
+
 @cache  # the tests ask for the same file many times, and parsing takes milliseconds
 def imports(file: Path, *, at_top: bool = False, for_types: bool = True) -> tuple[str, ...]:
     """Return the modules that a file imports, with the name imported from them.
@@ -61,7 +67,7 @@ def imports(file: Path, *, at_top: bool = False, for_types: bool = True) -> tupl
         at_top: Only those loaded with the file.
         for_types: Also those that only type checkers read.
     """
-    tree = ast.parse(file.read_text(encoding="utf-8"))
+    tree = _parse(file)
     found: list[str] = []
     for node in tree.body if at_top else _nodes(tree, for_types=for_types):
         if isinstance(node, ast.Import):
@@ -78,7 +84,8 @@ def _nodes(node: ast.AST, *, for_types: bool) -> Iterator[ast.AST]:
     if not for_types and isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
         return
     for child in ast.iter_child_nodes(node):
-        yield from _nodes(child, for_types=for_types)
+        if isinstance(child, _HOLD_STATEMENTS):
+            yield from _nodes(child, for_types=for_types)
 
 
 def imported_rooms(room: str) -> list[str]:
