@@ -1,16 +1,16 @@
 # %% before "Between turns"
 from toolloop.history import estimate_tokens
 
-fake(*(reply(calls=[("page", {"number": number})]) for number in range(1, 81)), reply("Read."))
+fake(*(reply(calls=[("page", {"number": number})]) for number in range(1, 41)), reply("Read."))
 
 # %% after "Between turns"
 tools = [{"name": "page", "description": "Read a page.", "input_schema": {"type": "object"}}]
 sizes = [estimate_tokens(request.json["messages"], tools=tools) for request in api.requests]
 assert max(sizes) < 20_000, max(sizes)
-assert sum(len(request.body) for request in api.requests) < 80 * 100_000
+assert sum(len(request.body) for request in api.requests) < 40 * 100_000
 
 # %% before "Between turns" 2
-assert len(api.requests) == 81
+assert len(api.requests) == 41
 fake(*(reply(calls=[("page", {"number": number})]) for number in range(1, 6)), reply("Read."))
 
 # %% before "Summaries"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import html
 import importlib.util
 import os
+import re
 import socket
 import sys
 from collections.abc import Iterator
@@ -11,7 +13,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
+import httpx2
+
 from tests.docs.examples.terminal import Terminal
+from tests.inbox.page.visitor import ACTION, FORM, HIDDEN
 from tests.kit.warm_python import Program
 from toolloop.testing import FakeMessagesAPI
 
@@ -80,3 +85,20 @@ def served(name: str, api: FakeMessagesAPI, folder: Path, *, processes: int, **m
             for process in running:
                 process.kill()
                 process.wait()
+
+
+def follow(browser: httpx2.Client, page: httpx2.Response, link: str) -> httpx2.Response:
+    """Open the page of a link, as a browser without scripts does."""
+    (address, *_) = re.findall(link, page.text)
+    return browser.get(page.url.join(html.unescape(address)))
+
+
+def press(browser: httpx2.Client, page: httpx2.Response, kind: str, **typed: str) -> httpx2.Response:
+    """Press a button of the page, and return the page that follows."""
+    form = next(found for found in FORM.finditer(page.text) if f'name="kind" value="{kind}"' in found["body"])
+    hidden = {each["name"]: html.unescape(each["value"]) for each in HIDDEN.finditer(form["body"])}
+    (action,) = ACTION.findall(form["head"])
+    sent = hidden | typed | {"kind": kind}
+    answer = browser.post(page.url.join(action), data=sent, headers={"sec-fetch-site": "same-origin"})
+    assert answer.status_code == 200
+    return answer

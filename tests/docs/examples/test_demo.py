@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import html
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import httpx2
 import pytest
 
+from tests.docs.examples.programs import follow, press
 from tests.docs.examples.terminal import Terminal
-from tests.inbox.page.visitor import ACTION, FORM, HIDDEN
 from tests.kit.warm_python import run
 from toolloop.testing import FakeMessagesAPI, reply
 
@@ -116,11 +114,11 @@ def test_ctrl_c_says_goodbye_and_leaves_the_terminal_as_it_was() -> None:
 
 def test_with_yes_it_runs_through_by_itself() -> None:
     """Piped, it asks nothing and prints no colours; a letter outside the encoding does not raise."""
-    env = ENV | {"PYTHONIOENCODING": "ascii"}  # the interpreter reads it as it starts
-    done = subprocess.run([sys.executable, DEMO, "--yes"], capture_output=True, encoding="ascii", env=env, check=False)
+    done = piped("--yes", PYTHONIOENCODING="ascii")
     assert (done.returncode, done.stderr) == (0, "")
     assert "- README.md is corrected.\n     - old-notes.txt is deleted." in done.stdout
     assert "\x1b[" not in done.stdout
+    assert done.stdout.isascii()
 
 
 def test_piped_it_approves_nothing_by_itself() -> None:
@@ -170,20 +168,3 @@ def test_the_calls_are_decided_in_a_browser() -> None:
         terminal.expect("Now in the folder: README.md, old-notes.txt")
         assert terminal.finish() == 0
     assert not scratch_folder(terminal.screen).exists()
-
-
-def follow(browser: httpx2.Client, page: httpx2.Response, link: str) -> httpx2.Response:
-    """Open the page of a link."""
-    (address, *_) = re.findall(link, page.text)
-    return browser.get(page.url.join(html.unescape(address)))
-
-
-def press(browser: httpx2.Client, page: httpx2.Response, kind: str, **typed: str) -> None:
-    """Press a button of the page."""
-    form = next(found for found in FORM.finditer(page.text) if f'name="kind" value="{kind}"' in found["body"])
-    hidden = {each["name"]: html.unescape(each["value"]) for each in HIDDEN.finditer(form["body"])}
-    (action,) = ACTION.findall(form["head"])
-    answer = browser.post(
-        page.url.join(action), data=hidden | typed | {"kind": kind}, headers={"sec-fetch-site": "same-origin"}
-    )
-    assert answer.status_code == 200

@@ -90,7 +90,7 @@ def begun() -> tuple[History, dict[str, Any]]:
     return history, complete(reply("Done."), "claude-opus-5-5")
 
 
-@pytest.mark.parametrize("decision", ["approve", "deny"])
+@pytest.mark.parametrize("decision", [pytest.param("approve", marks=pytest.mark.deep), "deny"])
 def test_the_machine_runs_inside_a_workflow(decision: str) -> None:
     """In the sandbox, which would refuse a clock, randomness or I/O. A denied call never starts."""
     history, done = begun()

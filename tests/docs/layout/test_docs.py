@@ -171,6 +171,7 @@ def test_every_page_is_in_the_navigation_of_the_site() -> None:
     assert sorted(re.findall(r"[\w./-]+\.md$", nav, re.MULTILINE)) == sorted([*tops, *pages])
 
 
+@pytest.mark.deep  # `make lint` checks it
 def test_the_generated_parts_are_fresh(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """`make docs` would change nothing. Here, because this process has all modules that the pages describe."""
     monkeypatch.setattr(sys, "argv", ["scripts.docs", "--check"])
