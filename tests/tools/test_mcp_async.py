@@ -35,9 +35,12 @@ def test_a_whole_loop(backend: str, server: Server) -> None:
     known = len(server.ran)
 
     async def main() -> None:
-        program = server.program()
+        # A program under asyncio is what the sync handle has.
         async with (
-            aopen_mcp(program, needs_approval=lambda call: call.name == "echo") as tools,
+            aopen_mcp(
+                server.program() if backend == "trio" else server.local(),
+                needs_approval=lambda call: call.name == "echo",
+            ) as tools,
             async_wire(script, tools) as (handle, api),
         ):
             turn = yielded(await handle.next_turn())

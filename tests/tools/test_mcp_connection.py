@@ -104,7 +104,7 @@ def test_ctrl_c_cancels_the_call_at_the_server(server: Server) -> None:
             interrupt_main()
 
     with (
-        open_mcp(server.program("hang", "ended")) as (hang, ended),
+        server.opened("hang", "ended") as (hang, ended),
         over_http([reply(calls=[("hang", {})])], tools=[hang], observers=[interrupt]) as story,
     ):
         with pytest.raises(KeyboardInterrupt):
@@ -189,12 +189,12 @@ def test_ctrl_c_while_connecting_gives_up_the_connection() -> None:
     assert closed.is_set()
 
 
-@pytest.mark.parametrize("way", [stdio_client, Client])
-def test_a_transport_or_a_client_may_be_given(server: Server, way: Any) -> None:
+def test_a_transport_or_a_client_may_be_given(server: Server) -> None:
     """Anything that `mcp.Client` takes, and a client. All pages of the list are read."""
-    with open_mcp(way(server.program())) as tools:
-        assert len(tools) == 12
-        assert tools[0]({"text": "x"}) == 'echo: {"text": "x"}'
+    for given in (stdio_client(server.program()), Client(server.local())):
+        with open_mcp(given) as tools:
+            assert len(tools) == 12
+            assert tools[0]({"text": "x"}) == 'echo: {"text": "x"}'
 
 
 def test_connecting_has_a_time_limit() -> None:

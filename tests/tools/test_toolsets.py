@@ -17,7 +17,7 @@ from anthropic.tools import browser, computer
 from anthropic.types import beta
 from hypothesis import given, strategies as st
 
-from tests.kit.effort import examples
+from tests.kit.effort import IS_DEEP, examples
 from tests.kit.world import Clock
 from toolloop import (
     Answer,
@@ -229,7 +229,7 @@ def plain(block: Mapping[str, Any]) -> Any:
     return dict(block)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", KINDS if IS_DEEP else ("browser", "async computer"))
 @examples(1, deep=20)
 @given(data=st.data())
 def test_each_member_runs_as_under_the_sdk_with_one_approval_each(kind: str, data: st.DataObject) -> None:
