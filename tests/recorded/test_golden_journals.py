@@ -11,8 +11,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import pytest
-
+from tests.kit.each import each
 from tests.kit.machine import making as m
 from tests.recorded.deciding_stories import DECIDING
 from tests.recorded.edited_stories import EDITED
@@ -271,7 +270,7 @@ def test_every_story_has_its_file() -> None:
     assert {type(event).__name__ for story in STORIES.values() for event in story} == EVENTS.keys()
 
 
-@pytest.mark.parametrize("path", files(), ids=lambda path: path.stem)
+@each("path", files())
 def test_a_golden_journal_leads_where_it_led(path: Path) -> None:
     """To the state of the snapshot beside it. Snapshots of earlier formats have no ids of messages."""
     golden = json.loads(path.read_text("utf-8"))
@@ -283,7 +282,7 @@ def test_a_golden_journal_leads_where_it_led(path: Path) -> None:
     assert read == load(golden["snapshot"])
 
 
-@pytest.mark.parametrize("name", STORIES)
+@each("name", STORIES)
 def test_the_writer_writes_what_the_golden_journal_of_its_format_holds(name: str) -> None:
     """A change of the newest format shows here: then it is a new format, with files of its own."""
     golden = json.loads((GOLDEN / f"journal-{FORMAT}-{name}.json").read_text("utf-8"))

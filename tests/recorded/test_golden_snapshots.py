@@ -9,8 +9,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.kit.each import each
 from tests.kit.support import results_in
 from tests.kit.tools import user
@@ -125,7 +123,7 @@ def test_every_format_and_every_story_has_its_file() -> None:
     assert {path.name for path in files()} >= {f"format-{FORMAT}-{name}.json" for name in STORIES}
 
 
-@pytest.mark.parametrize("path", files(), ids=lambda path: path.stem)
+@each("path", files())
 def test_a_golden_snapshot_loads_and_goes_on(path: Path) -> None:
     """It restores without drift, the API takes its next request, and the loop ends as it would have."""
     _, _, name = path.stem.split("-", 2)

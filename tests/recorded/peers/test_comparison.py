@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
 
+from tests.kit.warm_python import Piped, run
 from toolloop import (
     Approve,
     AsyncToolLoopHandle,
@@ -85,15 +85,11 @@ def paused(handle: ToolLoopHandle) -> Yielded:
     return turn
 
 
-def process(*arguments: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", PROGRAM, *arguments]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-
 @pytest.fixture
 def stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SqliteStore:
     """A stored loop whose one call waits for a decision."""
     monkeypatch.chdir(tmp_path)
+    Path("program.py").write_text(PROGRAM)
     store = SqliteStore("why.db")
     with ToolLoopHandle.open(
         store, "pay", ScriptedProvider([reply(calls=[("pay", {"euros": 1})])]), tools=[pay], params=PARAMS
@@ -106,22 +102,20 @@ def test_two_processes_run_an_approved_call_once(stored: SqliteStore) -> None:
     """The other one gets `Conflict`, or comes when the work is done."""
     with ToolLoopHandle.open(stored, "pay", ScriptedProvider([]), tools=[pay]) as handle:
         handle.decide({handle.pending[0]: Approve(by="ana")})
-    both = [process(), process()]
-    for each in both:
-        assert each.stdin
-        each.stdin.write("go\n")
-        each.stdin.flush()
-    assert sorted(each.communicate()[0].strip() for each in both) in (["Conflict", "success"], ["success", "success"])
+    waits, go = os.pipe()
+    with Piped(["program.py"], stdin=waits) as one, Piped(["program.py"], stdin=waits) as other:
+        os.close(waits)
+        os.close(go)
+        found = sorted(each.stdout.read().strip() for each in (one, other))
+    assert found in (["Conflict", "success"], ["success", "success"])
     assert Path("paid.txt").read_text() == "paid "
 
 
 @pytest.mark.usefixtures("stored")
 def test_a_call_whose_process_was_killed_is_uncertain() -> None:
     """It does not run again by itself."""
-    killed = process("approve", "die")
-    killed.communicate("go\n")
-    assert killed.returncode == 9
-    assert process().communicate("go\n")[0] == "uncertain\n"
+    assert run(["program.py", "approve", "die"]).returncode == 9
+    assert run(["program.py"]).stdout == "uncertain\n"
     assert Path("paid.txt").read_text() == "paid "
 
 

@@ -23,7 +23,7 @@ def many(count: int, deep: int) -> settings:
     return settings(max_examples=deep if IS_DEEP else count, database=None, deadline=None)
 
 
-@many(24, 700)
+@many(8, 700)
 @given(lives())
 def test_loops_with_edits_and_updates(life: Life) -> None:
     """The API accepts each request after edits, updates and messages, or the caller gets an error before it."""
@@ -32,7 +32,7 @@ def test_loops_with_edits_and_updates(life: Life) -> None:
     assert moved_thinking(exchanges) == []
 
 
-@many(8, 200)
+@many(5, 200)
 @given(programs(), st.sampled_from([BINDS, FREE]))
 def test_programs(program: Any, model: str) -> None:
     """The API accepts each request of a program: parallel calls, decisions, loops that are stopped and continued."""
@@ -40,7 +40,7 @@ def test_programs(program: Any, model: str) -> None:
         check_accepted(json.loads(sent))
 
 
-@many(8, 100)
+@many(5, 100)
 @given(runner_model.programs)
 def test_runners(program: list[Any]) -> None:
     """The API accepts each request of a runner whose body answers, adds messages, resets and tunes."""
