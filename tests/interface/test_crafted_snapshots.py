@@ -199,7 +199,7 @@ def decide(turn: Yielded) -> None:
             turn.deny(waiting, "no")
 
 
-@settings(max_examples=5000 if IS_DEEP else 200, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=5000 if IS_DEEP else 60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.sampled_from(SNAPSHOTS), st.integers(1, 5), st.integers(0, 2**32))
 def test_a_crafted_snapshot_is_unreadable_or_a_loop_that_can_be_driven(
     snapshot: dict[str, Any], changes: int, seed: int

@@ -113,7 +113,7 @@ def begun(tools: Tools) -> Any:
     return handle.snapshot()
 
 
-@examples(40)
+@examples(20)
 @given(st.data())
 def test_a_process_without_some_tools_hides_no_change(data: st.DataObject) -> None:
     """From a to c exactly what a to b and b to c report together is refused, for each b with fewer tools."""

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 from attrs import define, field
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from tests.kit.concurrency import sync_wire
+from tests.kit.effort import examples
 from tests.kit.support import completed, failed
 from toolloop import (
     Budget,
@@ -133,7 +134,7 @@ def facts(store: MemoryStore, loop_id: str) -> Cost:
     return total
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(st.lists(st.sampled_from(["say", "child", "fail", "sleep", "fork", "snapshot"]), max_size=8))
 def test_the_cost_of_any_life_is_the_sum_of_its_requests(steps: list[str]) -> None:
     """Each by the prices when it was answered, whatever came before and after."""
@@ -224,7 +225,7 @@ def test_a_reply_that_cannot_be_read_has_cost_what_it_says() -> None:
     st.sampled_from(["input_tokens", "output_tokens", "cache_read_input_tokens"]),
     st.integers(max_value=-1) | st.integers(2**64, 2**70) | st.text(max_size=3) | st.booleans() | st.floats(0, 9),
 )
-@settings(max_examples=30)
+@examples(30)
 def test_counts_that_are_none_make_a_cost_partial(name: str, value: Any) -> None:
     """They count zero. Null and a missing count are zero to the API, too."""
     nested = {"iterations": [{name: value}]}

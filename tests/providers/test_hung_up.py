@@ -19,7 +19,7 @@ from toolloop.providers import AnthropicProvider, AsyncAnthropicProvider, accumu
 from toolloop.testing import FakeMessagesAPI, reply, streamed
 
 ASKED = request(messages=HISTORY[:1])
-LONG_TEXT = "All work and no play. " * 10_000
+LONG_TEXT = "All work and no play. " * 5_000
 # Seconds: none of these waits is to end so; without it a failure would hang.
 PATIENCE = 60
 
