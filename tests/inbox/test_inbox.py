@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import base64
+import os
 import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from hypothesis import given, strategies as st
 from tests.inbox.support import PARAMS, PAY, SEND, desk, desk_of
 from tests.kit.effort import examples
 from tests.kit.postgres import in_postgres
+from tests.kit.warm_python import Piped
 from tests.kit.world import World, each_store
 from toolloop import (
     Answer,
@@ -252,37 +255,32 @@ def test_two_processes_decide_the_same_call(tmp_path: Path) -> None:
     """One wins; the other learns the winner's name."""
     at = desk("sqlite", tmp_path)
     at.drive()
-    code = (
-        "import sys\n"
+    program = tmp_path / "decide.py"
+    program.write_text(
+        "import os, sys\n"
         "from toolloop import Inbox, SqliteStore, Answer\n"
         "from toolloop.errors import DecisionConflict\n"
         "path, by = sys.argv[1:]\n"
         "inbox = Inbox(SqliteStore(path))\n"
         "print('ready', flush=True)\n"
-        "sys.stdin.readline()\n"
+        "os.read(0, 1)\n"
         "try:\n"
         "    inbox.decide('loop', {'c1': Answer(by, by=by)})\n"
         "    print('decided')\n"
         "except DecisionConflict as error:\n"
         "    print(error.by)\n"
     )
-    programs = [
-        subprocess.Popen(
-            [sys.executable, "-c", code, str(tmp_path / "loops.db"), by],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for by in ("ana", "bo")
-    ]
-    for each in programs:
-        assert each.stdout is not None
-        each.stdout.readline()
-    for each in programs:
-        assert each.stdin is not None
-        each.stdin.write("go\n")
-        each.stdin.flush()
-    said = [each.communicate(timeout=60)[0].strip() for each in programs]
+    begins, begin = os.pipe()
+    with ExitStack() as stack:
+        programs = [
+            stack.enter_context(Piped([str(program), str(tmp_path / "loops.db"), by], stdin=begins))
+            for by in ("ana", "bo")
+        ]
+        os.close(begins)
+        for each in programs:
+            assert each.stdout.readline() == "ready\n"
+        os.close(begin)
+        said = [each.stdout.read().strip() for each in programs]
     (entry,) = at.inbox.trail("loop")
     assert sorted(said) == sorted(["decided", str(entry.by)])
 

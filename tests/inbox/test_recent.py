@@ -37,7 +37,7 @@ from toolloop.testing import call, reply
 from toolloop.types import RunningCall
 
 ANA = Person("ana")
-ROUNDS = 120
+ROUNDS = 60
 LARGE = "x" * 4000  # a checkpoint is due after 100 kB
 
 
@@ -48,7 +48,7 @@ def recent_of(life: Life, at: int | None) -> Recent:
     return Recent(before, steps if at is None else steps[at + 1 :], len(steps), "first", None)  # type: ignore[arg-type]  # nothing reads its weight
 
 
-@examples(40)
+@examples(20)
 @given(lives)
 def test_the_newest_events_say_of_a_call_what_the_whole_journal_says(life: Life) -> None:
     """From each moment without an open round: its story, and its entries in the trail."""
@@ -70,7 +70,7 @@ def test_the_newest_events_say_of_a_call_what_the_whole_journal_says(life: Life)
             assert all(map(recent.has_all_of, made))
 
 
-@examples(40)
+@examples(20)
 @given(lives)
 def test_the_request_beside_a_call_was_given(life: Life) -> None:
     """By a person, with an edit or as a prompt: it is not among the messages that a loop writes itself."""
@@ -80,7 +80,7 @@ def test_the_request_beside_a_call_was_given(life: Life) -> None:
     assert {call.asked for call in read_story(recent_of(life, None)).calls.values()} <= {"", *texts}
 
 
-@examples(40)
+@examples(20)
 @given(lives, st.data())
 def test_a_trail_that_is_read_on_is_that_of_the_whole_journal(life: Life, data: st.DataObject) -> None:
     """Wherever it was read before; and what was returned then may be changed."""
@@ -228,7 +228,7 @@ def test_a_call_that_runs_is_among_the_newest_steps(path: Path) -> None:
     assert (call, newest) == (story.calls["t7",], story.steps[-NEWEST:])
 
 
-@examples(40)
+@examples(20)
 @given(lives)
 def test_the_newest_steps_of_a_loop_are_the_last_of_all(life: Life) -> None:
     """From each moment without an open round."""

@@ -17,8 +17,9 @@ from hypothesis import given, strategies as st
 
 from tests.inbox.support import TWO, desk, desk_of
 from tests.kit.concurrency import run_async
+from tests.kit.each import each
 from tests.kit.effort import examples
-from tests.kit.world import World, each_store, store_at
+from tests.kit.world import World, store_at
 from toolloop import Answer, Approve, Ask, AsyncInbox, Deny, Grant, Inbox, Person, Rerun
 from toolloop.errors import CallerError, Conflict, LoopNotFound, NotAllowed, StoreError, UnreadableSnapshot
 from toolloop.inbox import Action, Sees
@@ -89,9 +90,8 @@ async def _awaited(found: Any) -> Any:
     return await found
 
 
-@pytest.mark.parametrize("kind", [Inbox, AsyncInbox])
-@pytest.mark.parametrize("method", METHODS)
-@each_store
+@pytest.mark.parametrize(("where", "kind"), [("sqlite", Inbox), ("memory", AsyncInbox)])
+@each("method", METHODS)
 def test_for_loops_that_are_not_seen_every_answer_is_that_of_an_empty_store(
     where: str, method: str, kind: Any, tmp_path: Path
 ) -> None:
@@ -128,7 +128,7 @@ def seeing(seen: Sequence[Mapping[str, str]]) -> Sees:
     return lambda _: seen
 
 
-@pytest.mark.parametrize("method", METHODS)
+@each("method", METHODS)
 def test_damage_in_a_loop_that_is_not_seen_changes_no_answer(method: str, tmp_path: Path) -> None:
     """In its calls, its metadata or its journal; a person who sees the loop gets an error."""
     if method == "as_":
@@ -154,10 +154,10 @@ def test_a_row_says_nothing_of_other_loops() -> None:
     alone, beside = desk_of(MemoryStore()), desk_of(MemoryStore())
     beside.drive("first", metadata={"owner": "bo"})
     rows = []
-    for each in (alone, beside):
-        each.drive(metadata={"owner": "ana"})
-        each.store.acquire("loop", "driver", until=each.now + 60)
-        rows.append(Inbox(each.store, clock=each.clock).as_("ana", sees=lambda _: SEES_ANA).wait("loop"))
+    for place in (alone, beside):
+        place.drive(metadata={"owner": "ana"})
+        place.store.acquire("loop", "driver", until=place.now + 60)
+        rows.append(Inbox(place.store, clock=place.clock).as_("ana", sees=lambda _: SEES_ANA).wait("loop"))
     assert rows[0].lease == rows[1].lease
     assert rows[0].cursor == rows[1].cursor == ""
 
@@ -180,7 +180,7 @@ class OwnStore:
 
 
 @pytest.mark.parametrize("where", ["memory", "sqlite", "own"])
-@examples(40)
+@examples(20)
 @given(
     st.lists(st.tuples(METADATA, st.sampled_from(["needs_decision", "failed", "ended"])), max_size=6),
     st.none() | st.lists(METADATA, max_size=3),

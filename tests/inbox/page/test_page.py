@@ -11,12 +11,13 @@ from urllib.parse import quote
 
 import pytest
 from attrs import evolve
-from hypothesis import HealthCheck, given, settings, strategies as st
+from hypothesis import HealthCheck, given, strategies as st
 from starlette.requests import Request
 from starlette.testclient import TestClient
 
 from tests.inbox.page.visitor import ACTION, FORM, HIDDEN, Visitor
 from tests.inbox.support import PARAMS, desk, desk_of, previewed
+from tests.kit.effort import examples
 from tests.kit.tools import transfer
 from toolloop import Approve, Ask, Deny, LoopConfig, MemoryStore, Person, ToolLoopHandle, tool
 from toolloop.inbox import inbox_app
@@ -937,7 +938,7 @@ RULES = st.sampled_from(
 )
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.dictionaries(st.text(max_size=4), VALUES, max_size=4),
     st.dictionaries(st.text(max_size=4), RULES, max_size=4),

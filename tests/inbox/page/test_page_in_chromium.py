@@ -136,6 +136,7 @@ def test_the_list_is_reached_with_arrows_and_single_keys_can_be_turned_off(here:
     assert here.trail("rent") == ()
 
 
+@pytest.mark.deep
 def test_a_second_browser_shows_who_decided(here: Office, visit: Visit) -> None:
     """Its page was open all the time and does not update itself: without JavaScript. What was typed is still there."""
     here.drive("readme-typo", TYPO, "Correct the typo.")
@@ -149,17 +150,6 @@ def test_a_second_browser_shows_who_decided(here: Office, visit: Visit) -> None:
     expect(late.get_by_role("alert")).to_contain_text("Not sent: ana approved this already")
     expect(late.get_by_label("What you typed")).to_have_value("not today")
     assert late.evaluate("document.activeElement.id") == "problem"
-
-
-def test_a_stale_page_is_refused(here: Office, visit: Visit) -> None:
-    """It shows a call that was decided meanwhile, and the loop has gone on since. The page says so; nothing runs."""
-    here.drive("rent", BILLS, "Pay.")
-    stale = visit("/?call=rent..t1", java_script_enabled=False)
-    here.decide("rent", {"t1": Deny("no", by="bo"), "t2": Deny("no", by="bo")})
-    here.drive("rent", BILLS)
-    stale.get_by_role("button", name="Approve", exact=True).click()
-    expect(stale.get_by_role("alert")).to_contain_text("Not sent: bo denied this already (“no”).")
-    assert here.ran == []
 
 
 def test_what_a_person_types_outlives_an_update(here: Office, visit: Visit) -> None:
@@ -215,6 +205,7 @@ def test_a_refused_edit_is_corrected_while_the_page_changes(here: Office, visit:
     assert next(each.content for each in here.trail("rent") if each.kind == "approve")["euros"] == 600
 
 
+@pytest.mark.deep
 def test_an_edit_of_more_than_a_megabyte_comes_back_after_a_refusal(here: Office, visit: Visit) -> None:
     """All of it, to the last character."""
     here.drive("rent", BILLS, "Pay.")

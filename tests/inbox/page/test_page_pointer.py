@@ -20,6 +20,7 @@ from playwright.sync_api import Page, expect
 
 from tests.inbox.page.browser import Office
 from tests.inbox.page.day import begin
+from tests.kit.effort import IS_DEEP
 from toolloop import Approve, Deny, Inbox
 from toolloop.testing import call
 
@@ -153,7 +154,7 @@ def test_a_double_click_decides_one_call(here: Office, visit: Visit, *, with_scr
     queue(here, 4)
     here.now = here.clock()
     page = visit(java_script_enabled=with_script)
-    for number in range(2):
+    for number in range(2 if IS_DEEP else 1):
         page.wait_for_timeout(700)
         here.now += 0.6
         x, y = page.evaluate(CENTER, ".bar > .moves > .approve")
@@ -195,6 +196,7 @@ def test_a_held_key_decides_one_call(here: Office, visit: Visit, key: str) -> No
     assert len(decided(here)) == 1
 
 
+@pytest.mark.deep
 def test_two_windows_decide_one_call_once(here: Office, visit: Visit) -> None:
     """The second person learns that the first had decided it."""
     queue(here, 1)
