@@ -104,14 +104,14 @@ class AsyncDriver:
                 return operations  # else it has read what others stored
 
     def _needs_task(self, operation: Operation) -> bool:
-        return not operation.runs_in_thread and not self.engine.is_alone(operation)
+        return not operation.runs_in_thread and operation is not self.engine.alone
 
     async def _begin(self, operation: Operation, group: TaskGroup | None) -> None:
         if operation.runs_in_thread:
             self.threads.launch(operation, lambda: exhaust(operation.work.perform()))
         elif not self.engine.launch(operation):
             return
-        elif group is not None and not self.engine.is_alone(operation):
+        elif group is not None and operation is not self.engine.alone:
             group.start_soon(self._perform_cancellable, operation, _make_scope(operation))
         elif isinstance(operation.work, ModelRequest) and library() == "asyncio":
             await self._perform_alone(operation)

@@ -84,7 +84,7 @@ class SyncDriver:
 
     def _perform(self, operation: Operation) -> Steps:
         is_apart = self._leaves_behind or (self._wait_for_reader is not None and isinstance(operation.work, CallRun))
-        if not (isinstance(operation.work, Question) or (self.engine.is_alone(operation) and not is_apart)):
+        if not (isinstance(operation.work, Question) or (operation is self.engine.alone and not is_apart)):
             self.threads.launch(operation, lambda: exhaust(operation.work.perform(), self._wait_for_reader))
         elif self.engine.launch(operation):
             try:

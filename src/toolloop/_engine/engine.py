@@ -85,9 +85,10 @@ class Engine:
         self._was_asleep = is_asleep
         self._taken_over: PendingRecord | None = None
         self._remote_drives = 0
-        self._alone: Operation | None = None
-        for path, _ in everywhere(progress.state):
-            runtimes.at(progress.state, path)  # so that its observers get all events from the first on
+        # The only operation in progress at the last poll, for which a driver may just wait, as nothing can time out.
+        self.alone: Operation | None = None
+        for path, _ in everywhere(self.journal.state):
+            runtimes.at(self.journal.state, path)  # so that its observers get all events from the first on
 
     # --- for the driver ---
 
@@ -116,13 +117,11 @@ class Engine:
             is_asleep = self.is_asleep or self.journal.remote_drives != self._remote_drives
             return self._woken() if is_asleep else None
 
-    def _take_over(self) -> None:
-        """Record that this driver takes the loop over, if another one may have driven it.
+    def _take_over(self, woken: ev.Woken) -> None:
+        """Record that this driver takes the loop over.
 
         The record is a step, because its setup is derived from the current state. After a conflict it is made again.
         """
-        if (woken := self.make_woken()) is None:
-            return
         self._beginnings.revoke_grants(self.journal.state.root, woken.setup)
         self._taken_over = self.progress.record(woken, "step")
         self._remote_drives = self.journal.remote_drives
@@ -143,17 +142,24 @@ class Engine:
         with self.journal.lock:
             if self.journal.lost is not None:
                 return []
-            self._take_over()
-            notice_ends(self.journal.state, self.progress.operations.values())
-            self._let_time_pass()
+            if (woken := self.make_woken()) is not None:
+                self._take_over(woken)
+            if self.progress.operations:
+                self._end_late()
+            left = time_left(self.journal.state)
+            if (left is not None and left <= self.timer.measure()) or is_due(self.journal.state, self.journal.now()):
+                self.progress.record(ev.Ticked())
             while (orphan := self.progress.find_orphan()) is not None:  # in progress in the state, but not here
                 self.progress.record(orphan)
-            self._drop_stale_questions()
+            if self.progress.operations:
+                self._drop_stale_questions()
             while (effect := self._find_effect()) is not None:
                 self._beginnings.begin(effect)
-            notice_ends(self.journal.state, self.progress.operations.values())
-            self._alone = self._find_only_one()
-            waiting = [each for each in self.progress.operations.values() if not (each.launched or each.has_thread)]
+            operations = tuple(self.progress.operations.values())
+            notice_ends(self.journal.state, operations)
+            is_alone = len(operations) == 1 and operations[0].limit is None and time_left(self.journal.state) is None
+            self.alone = operations[0] if is_alone else None
+            waiting = [each for each in operations if not (each.launched or each.has_thread)]
             paused = [each for each in waiting if self.requests.pause(each) > 0]
             if paused:
                 self.error = self.error or self.requests.over
@@ -182,16 +188,6 @@ class Engine:
         """Return whether an error comes first, and only the next turn finds out whether its record is stored."""
         record = operation.recorded
         return self.error is not None and record is not None and record.sent and not record.stored
-
-    def is_alone(self, operation: Operation) -> bool:
-        """Return whether this was the only operation in progress at the last poll, so a driver may just wait for it."""
-        return operation is self._alone
-
-    def _find_only_one(self) -> Operation | None:
-        """Return the only operation in progress, unless something may time out meanwhile."""
-        operations = tuple(self.progress.operations.values())
-        alone = len(operations) == 1 and operations[0].limit is None and time_left(self.journal.state) is None
-        return operations[0] if alone else None
 
     def must_store(self, operations: Sequence[Operation]) -> bool:
         """Return whether to store what is recorded now. `operations`: those that come next."""
@@ -262,17 +258,17 @@ class Engine:
                 case Question() as question:
                     self.error = self.error or (error if is_awaited else None)
                     question.give_up()
+                case ModelRequest() as request if is_awaited or (request.summary and self.progress.has(operation)):
+                    self.requests.take_end(operation, request, value, error)
                 case ModelRequest() if self._is_given_up(operation):
                     self.requests.cancel(operation.path)
-                case ModelRequest(summary=summary) if not (is_awaited or (summary and self.progress.has(operation))):
+                case ModelRequest():
                     LOG.info(  # a stop or a limit gave it up, so it is not a failure
                         "a model request ended after the loop stopped waiting for it",
                         extra=self.progress.log_fields(operation.path),
                     )
-                case ModelRequest() as request:
-                    self.requests.take_end(operation, request, value, error)
                 case CallRun() as run:
-                    is_awaited |= self.progress.is_ending(operation)
+                    is_awaited = is_awaited or self.progress.is_ending(operation)
                     self._runs.take_end(operation, run, value, is_awaited=is_awaited)
             self.progress.drop(operation)  # last, so that an interrupt before it is found by `_sort_out`
 
@@ -355,12 +351,11 @@ class Engine:
     # --- effects ---
 
     def _find_effect(self) -> Effect | None:
-        state = self.progress.state
-        free = self.progress.list_effects_beside_summaries()
+        state, operations = self.journal.state, self.progress.operations
         for effect in outstanding(state):
-            if free is not None and isinstance(effect, SendRequest) and effect not in free:
+            if operations and any(key in operations for key in list_keys(effect)):
                 continue
-            if any(key in self.progress.operations for key in list_keys(effect)):
+            if operations and isinstance(effect, SendRequest) and not self.progress.leaves_room(effect):
                 continue
             if isinstance(effect, RunCall) and not self._runs.has_place(effect):
                 continue  # it is recorded as started only when its thread can begin
@@ -378,7 +373,9 @@ class Engine:
                 operation.cancel(0.0)
                 self.progress.drop(operation)
 
-    def _let_time_pass(self) -> None:
+    def _end_late(self) -> None:
+        """End the runs whose time is over, and the requests that a stop cut off."""
+        notice_ends(self.journal.state, self.progress.operations.values())
         now = time.monotonic()
         for operation in tuple(self.progress.operations.values()):
             if operation.deadline is None or operation.deadline > now or not self.progress.is_awaited(operation):
@@ -389,6 +386,3 @@ class Engine:
         for operation in tuple(self.progress.operations.values()):
             if self._is_given_up(operation):
                 self.requests.cancel(operation.path)
-        left = time_left(self.progress.state)
-        if (left is not None and left <= self.timer.measure()) or is_due(self.progress.state, self.journal.now()):
-            self.progress.record(ev.Ticked())

@@ -94,23 +94,14 @@ class InProgress:
         self.operations: dict[Key, Operation] = {}
         self._report_usage = report_usage
 
-    @property
-    def state(self) -> State:
-        """Return the state of the tree."""
-        return self.journal.state
-
-    def find_loop(self, path: Path) -> Loop | None:
-        """Return the loop at a path if it is driven; None if it is gone, or a loop above it is not running."""
-        return driven_at(self.journal.state, path)
-
     def record(self, event: ev.Event, kind: Kind | None = None) -> PendingRecord:
         """Record an event, with the time and the active seconds since the last event that has them."""
-        known = len(self.state.root.usage_log)
+        known = len(self.journal.state.root.usage_log)
         if not isinstance(event, _UNTIMED):
             event = evolve(event, at=self.journal.now(), seconds=self.timer.split())
         record = self.journal.record(event, kind)
         if self._report_usage is not None:
-            for usage in self.state.root.usage_log[known:]:
+            for usage in self.journal.state.root.usage_log[known:]:
                 self._report_usage(usage)
         return record
 
@@ -141,19 +132,20 @@ class InProgress:
             finish: takes the answer.
 
         """
+        if (first := _ask_first(asking, finish)) is None:
+            return
         key, place = list_keys(effect)[-1], self._identify(effect.path)
 
         def is_wanted() -> bool:
             is_here = self._identify(effect.path) == place  # ids may repeat, so the key may be that of a later round
-            return is_here and any(key in list_keys(each) for each in outstanding(self.state))
+            return is_here and any(key in list_keys(each) for each in outstanding(self.journal.state))
 
-        if (first := _ask_first(asking, finish)) is not None:
-            question = Question(asking, finish, lambda: None, is_wanted, first, partial(self._goes_on, key))
-            self.add(Operation(effect.path, key, question))
+        question = Question(asking, finish, lambda: None, is_wanted, first, partial(self._goes_on, key))
+        self.add(Operation(effect.path, key, question))
 
     def _identify(self, path: Path) -> tuple[Any, ...] | None:
         """Return the identity of the loop at a path and of its last reply."""
-        loop = self.find_loop(path)
+        loop = driven_at(self.journal.state, path)
         return None if loop is None else (loop.setup.within, loop.iterations)
 
     def ask_filters(
@@ -163,15 +155,15 @@ class InProgress:
 
         If not all of them can be called, the result is recorded as the last one returned it.
         """
-        key = ("run", *run.path, run.call.id)
+        key = ("run", *run.setup.path, run.call.id)
 
         def is_wanted() -> bool:
-            loop = self.state.at(run.path)
+            loop = self.journal.state.at(run.setup.path)
             return self.may_count(run, result) and loop is not None and not isinstance(loop.phase, Finished)
 
         if (first := _ask_first(asking, record)) is not None:
             goes_on, give_up = partial(self._goes_on, key), lambda: record(run.result)
-            self.add(Operation(run.path, key, Question(asking, record, give_up, is_wanted, first, goes_on, run)))
+            self.add(Operation(run.setup.path, key, Question(asking, record, give_up, is_wanted, first, goes_on, run)))
 
     def _goes_on(self, key: Key, question: Question) -> bool:
         """Return whether to call the next function. Once the loop does not wait for the answer, it never will again."""
@@ -187,11 +179,11 @@ class InProgress:
         """Return whether the loop still waits for this operation."""
         if not self.has(operation):
             return False
-        loop = self.find_loop(operation.path)
+        loop = driven_at(self.journal.state, operation.path)
         match operation.work:
             case ModelRequest(summary=None):
                 is_open = loop is not None and isinstance(loop.phase, Requesting)
-                return is_open and not is_given_up(self.state, operation)
+                return is_open and not is_given_up(self.journal.state, operation)
             case ModelRequest():
                 return loop is not None and isinstance(loop.phase, Ready)
             case CallRun() as run:
@@ -202,7 +194,7 @@ class InProgress:
     def is_ending(self, operation: Operation) -> bool:
         """Return whether it is the run of a call that a loop waits for before it ends."""
         run = operation.work
-        return isinstance(run, CallRun) and is_ending(self.state, run.path) and self.may_count(run)
+        return isinstance(run, CallRun) and is_ending(self.journal.state, run.setup.path) and self.may_count(run)
 
     def list_running_calls(self) -> tuple[RunningCall, ...]:
         """Return the calls whose tools run here, or are about to, and which a loop waits for before it ends."""
@@ -233,36 +225,34 @@ class InProgress:
         """Return the seconds until each limit of a tool, and until each grace that is not over."""
         operations = tuple(self.operations.values())
         limits = [each.deadline - time.monotonic() for each in operations if each.deadline is not None]
-        return limits + [seconds for _, seconds in list_graces(self.state, operations) if seconds > 0]
+        return limits + [seconds for _, seconds in list_graces(self.journal.state, operations) if seconds > 0]
 
     def find_orphan(self) -> ev.Event | None:
         """Return the end of a request or call that is in progress in the state, but not in this process."""
-        for path, loop in driven(self.state):
+        for path, loop in driven(self.journal.state):
             if isinstance(loop.phase, Requesting) and ("request", *path) not in self.operations:
                 return ev.RequestFailed(path=path)
-        for path, call in list_running(self.state):
-            above = self.find_loop(path)
+        for path, call in list_running(self.journal.state):
+            above = driven_at(self.journal.state, path)
             is_open = above is not None and isinstance(above.phase, Running)
-            if ("run", *path, call.id) not in self.operations and (is_open or is_ending(self.state, path)):
+            if ("run", *path, call.id) not in self.operations and (is_open or is_ending(self.journal.state, path)):
                 return ev.Ended(call.id, None, path=path)
         return None
 
-    def list_effects_beside_summaries(self) -> tuple[Effect, ...] | None:
-        """Return the effects with requests for summaries counted in the budgets; None if there are none."""
+    def leaves_room(self, effect: SendRequest) -> bool:
+        """Return whether a request may begin beside the requests for summaries, which count in the budgets."""
         asked = [
             each.path
             for each in self.operations.values()
             if isinstance(each.work, ModelRequest) and each.work.summary is not None and self.is_awaited(each)
         ]
-        if not asked:
-            return None
-        requesting = {path: self.state.loops[path]._replace(phase=Requesting()) for path in asked}
-        return outstanding(State({**self.state.loops, **requesting}))
+        requesting = {path: self.journal.state.loops[path]._replace(phase=Requesting()) for path in asked}
+        return not asked or effect in outstanding(State({**self.journal.state.loops, **requesting}))
 
     def may_count(self, run: CallRun, result: Result | None = None) -> bool:
         """Return whether the end of a run may still be the result of its call. `result`: None if it is unknown."""
-        *above, call = self.state.calls_along((*run.path, run.call.id))
-        loop = self.state.at(run.path)
+        *above, call = self.journal.state.calls_along((*run.setup.path, run.call.id))
+        loop = self.journal.state.at(run.setup.path)
         if loop is None or call is None or loop.iterations != run.context.iteration:
             return False
         return may_end(call, run.call.attempts, result) and all(
@@ -280,7 +270,7 @@ class InProgress:
 
     def log_fields(self, path: Path) -> dict[str, str]:
         """Return the log fields of a loop."""
-        return {"loop_id": self.state.root.setup.loop_id, "path": "/".join(path)}
+        return {"loop_id": self.journal.state.root.setup.loop_id, "path": "/".join(path)}
 
 
 def ask_one(ask: Callable[[], Any]) -> Questions[Any]:

@@ -143,7 +143,7 @@ class Policies:
     ) -> Questions[PolicyResult | None]:
         """Return the result for a call: what the policies around say of it, then those of its own loop."""
         shown = ToolCall(call, loop.setup, loop.iterations)
-        outer = yield from _ask_outer(around.policies, shown, view)
+        outer = (yield from _ask_outer(around.policies, shown, view)) if around.policies else []
         if isinstance(outer, Deny):
             denied = result_of(outer)
             if not isinstance(denied, Wait):

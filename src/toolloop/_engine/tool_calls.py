@@ -57,11 +57,6 @@ class CallRun:
     result: Result | None = None
 
     @property
-    def path(self) -> tuple[str, ...]:
-        """The path of its loop."""
-        return self.setup.path
-
-    @property
     def identity(self) -> tuple[int, int]:
         """The iteration of the call, and the number of the run, both counted from 1."""
         return self.context.iteration, self.call.attempts

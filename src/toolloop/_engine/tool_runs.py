@@ -18,7 +18,7 @@ from toolloop._engine.tool_calls import CallRun, prepare_run
 from toolloop._interface.config import ResultFilter
 from toolloop._journal.records import Kind
 from toolloop.events import CallProgress, CallStarted, ResultFiltered
-from toolloop.machine.queries import answer_of
+from toolloop.machine.queries import answer_of, driven_at
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.effects import Conclude, RunCall
 from toolloop.machine.record.loop import Loop
@@ -53,7 +53,7 @@ class ToolRuns:
 
     def has_place(self, effect: RunCall) -> bool:
         """Return whether a call can begin now: at most so many threads run tools at once."""
-        state, operations = self._progress.state, self._progress.operations.values()
+        state, operations = self._progress.journal.state, self._progress.operations.values()
         if sum(each.runs_in_thread for each in operations) < _THREADS:
             return True
         runtime, loop = self._runtimes.at(state, effect.path), state.at(effect.path)
@@ -101,9 +101,9 @@ class ToolRuns:
 
     def _begin_nested(self, effect: RunCall, seen: Loop, call: Call, tool: SubLoop, came: Any) -> None:
         """Open the loop inside a call. If that fails, the error is the result of the call."""
-        loop = self._progress.find_loop(effect.path)
-        runtime = self._runtimes.at(self._progress.state, effect.path)
-        if loop is None or runtime is None or effect not in outstanding(self._progress.state):
+        loop = driven_at(self._progress.journal.state, effect.path)
+        runtime = self._runtimes.at(self._progress.journal.state, effect.path)
+        if loop is None or runtime is None or effect not in outstanding(self._progress.journal.state):
             return
         if loop.setup != seen.setup or _find_call(loop, call.id) != call:
             return  # the effect is begun again with the new state
@@ -120,7 +120,7 @@ class ToolRuns:
         """Record the result of a run, once the result filters have seen it."""
         record = partial(self.record_end, operation, run, took=operation.took)
         may_count = self._progress.may_count(run, result)
-        runtime = self._runtimes.at(self._progress.state, operation.path) if may_count else None
+        runtime = self._runtimes.at(self._progress.journal.state, operation.path) if may_count else None
         filters = () if runtime is None else runtime.config.result_filters
         if not is_awaited:
             extra = {**self._progress.log_fields(operation.path), "call_id": run.call.id}
@@ -165,7 +165,8 @@ class ToolRuns:
 
     def conclude(self, runtime: Runtime, loop: Loop, effect: Conclude) -> None:
         """End a call whose loop is over, with the result of that loop."""
-        call, nested = _find_call(loop, effect.call_id), self._progress.state.loops[*effect.path, effect.call_id]
+        call, loops = _find_call(loop, effect.call_id), self._progress.journal.state.loops
+        nested = loops[*effect.path, effect.call_id]
         result = answer_of(nested, loop.setup.texts)
         finish = partial(self._record_conclusion, effect, loop, call.attempts, round(nested.active, DIGITS))
         if runtime.tools.get(call.name) is None:
@@ -221,6 +222,6 @@ def call_filters(
             continue
         if content != result.content:
             sizes = len(result.content), len(content)
-            tell(ResultFiltered(iteration, call.id, call.name, name, *sizes, path=run.path))
+            tell(ResultFiltered(iteration, call.id, call.name, name, *sizes, path=run.setup.path))
             run.result = result = evolve(result, content=content, plain=None)
     return result
