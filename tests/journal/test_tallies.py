@@ -258,6 +258,16 @@ def test_each_outcome_has_its_name(where: str, tmp_path: Path) -> None:
     assert audit(desk.store, "0") == ()
 
 
+def test_a_call_with_which_its_loop_ends_has_expired() -> None:
+    """In the statistics and in the trail. The journal has no result of it then."""
+    desk = Desk(config={"decision_timeout": 60.0, "on_expiry": "stop"})
+    desk.propose("gated")
+    desk.now += 60
+    desk.handle.run()
+    assert desk.inbox.statistics().calls == {"gated": {"expired": 1}}
+    assert [(entry.kind, entry.name) for entry in desk.inbox.trail("0")][-1] == ("expired", "gated")
+
+
 def test_a_restored_loop_whose_request_is_lost_costs_at_least_what_is_known() -> None:
     """The tally in the row says so, too."""
     desk, copy = Desk(), MemoryStore()
