@@ -256,7 +256,7 @@ def returned_in(journal: Iterable[Entry]) -> Counter[str]:
 
 
 @given(turns=TURNS)
-@examples(100 if IS_DEEP else 18, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(100 if IS_DEEP else 36, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_no_script_runs_a_call_twice_or_a_denied_one(
     server: ForkServer, api: FakeMessagesAPI, npm: NpmClients, turns: list[tuple[list[str], list[str]]]
 ) -> None:

@@ -225,7 +225,7 @@ def without_id(message: dict[str, Any]) -> dict[str, Any]:
 
 
 @given(st.lists(STEPS, min_size=2, max_size=6))
-@examples(100 if IS_DEEP else 30)  # a thousand in `make deep`, 10 in `make test`
+@examples(100 if IS_DEEP else 114)  # a thousand in `make deep`, 38 in `make test`
 def test_no_call_runs_twice_and_every_client_can_go_on(site: Site, steps: list[tuple[Any, ...]]) -> None:
     life = Life(site)
     for name, *given_ in steps:
