@@ -196,7 +196,6 @@ def test_a_held_key_decides_one_call(here: Office, visit: Visit, key: str) -> No
     assert len(decided(here)) == 1
 
 
-@pytest.mark.deep
 def test_two_windows_decide_one_call_once(here: Office, visit: Visit) -> None:
     """The second person learns that the first had decided it."""
     queue(here, 1)
