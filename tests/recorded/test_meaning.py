@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from functools import cache
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -25,10 +25,11 @@ from toolloop.stores.codec import replay
 RECORDED = GOLDEN / "meaning.json"
 
 
-def steps(path: Path) -> Iterator[tuple[ev.Event, State]]:
+@cache
+def steps(path: Path) -> tuple[tuple[ev.Event, State], ...]:
     """The events of a recorded journal, each with the state after it."""
     golden = json.loads(path.read_text("utf-8"))
-    return replay(Entry(str(at), **entry) for at, entry in enumerate(golden["journal"]))
+    return tuple(replay(Entry(str(at), **entry) for at, entry in enumerate(golden["journal"])))
 
 
 def digest_of(path: Path) -> str:

@@ -8,8 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
+from tests.kit.effort import examples
 from tests.testing.wire import ASK, Wire, asked, frames, seen
 from toolloop.testing import FakeMessagesAPI, RecordedStream, Streamed, reply, streamed
 
@@ -32,14 +33,14 @@ def test_each_event_is_a_chunk_of_its_own() -> None:
     assert (answered.chunks, answered.ended) == (FRAMES, True)
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(st.integers(-len(FRAMES) - 2, len(FRAMES) + 2), st.none() | st.integers(1, 300))
 def test_the_connection_breaks_after_any_number_of_events(cut: int, chunk: int | None) -> None:
     answered = seen(streamed(REPLY, cut=cut, chunk=chunk))
     assert (answered.body, answered.ended) == (b"".join(FRAMES[:cut]), False)
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(st.integers(-len(WHOLE) - 2, len(WHOLE) + 2), st.none() | st.integers(1, 300))
 def test_the_connection_breaks_after_any_number_of_bytes(cut: int, chunk: int | None) -> None:
     with FakeMessagesAPI([streamed(REPLY, cut_bytes=cut, chunk=chunk)]) as api, asked(api) as wire:
