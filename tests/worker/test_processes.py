@@ -238,7 +238,7 @@ def test_two_workers_share_a_file(site: Site) -> None:
 
 @needs_postgres
 @pytest.mark.parametrize(
-    ("drivers", "count"), [(3, 12), pytest.param(8, 200, marks=pytest.mark.deep)], ids=["few", "many"]
+    ("drivers", "count"), [(3, 6), pytest.param(8, 200, marks=pytest.mark.deep)], ids=["few", "many"]
 )
 def test_processes_share_a_database(database_site: Site, drivers: int, count: int) -> None:
     """Each tool runs once, each call is notified of once, and no decision is lost."""

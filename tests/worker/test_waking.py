@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from attrs import evolve
 
-from tests.kit.effort import IS_DEEP
 from tests.kit.fork_server import Child, ForkServer
 from tests.kit.postgres import database, in_postgres_deep, needs_postgres
 from tests.kit.warm_python import warm
@@ -24,7 +23,7 @@ from toolloop.testing import ScriptedProvider
 KINDS = ("sync", "asyncio", "trio")
 NEVER = 600.0  # seconds, so that nothing but the watch can have brought it
 SOON = 2.0
-ROUNDS = 7 if IS_DEEP else 3  # of each kind of worker
+ROUNDS = 20  # on each store
 PARAMS = {"model": "claude-opus-5-5", "max_tokens": 100, "messages": [{"role": "user", "content": "Go"}]}
 
 
@@ -65,20 +64,20 @@ def seconds_to_reach(worker: Child, place: str, rounds: int) -> dict[str, list[f
 
 
 @pytest.mark.parametrize(
-    ("place", "kind"),
+    ("place", "kind", "rounds"),
     [
-        *(("sqlite", kind) for kind in KINDS),
-        pytest.param("postgres", "sync", marks=needs_postgres),
-        *(pytest.param("postgres", kind, marks=[needs_postgres, pytest.mark.deep]) for kind in ("asyncio", "trio")),
+        *(("sqlite", kind, ROUNDS // 3 + 1) for kind in KINDS),
+        pytest.param("postgres", "sync", ROUNDS, marks=needs_postgres),
+        *(pytest.param("postgres", kind, 7, marks=[needs_postgres, pytest.mark.deep]) for kind in ("asyncio", "trio")),
     ],
     indirect=["place"],
 )
 def test_what_another_process_says_reaches_a_worker_that_never_polls(
-    fork_server: ForkServer, place: str, kind: str
+    fork_server: ForkServer, place: str, kind: str, rounds: int
 ) -> None:
     """A new loop, a decision, and a stop while the tool runs."""
     worker = fork_server.start("stand_by", path=place, kind=kind, poll=NEVER)
-    taken = seconds_to_reach(worker, place, ROUNDS)
+    taken = seconds_to_reach(worker, place, rounds)
     worker.kill()
     assert max(map(median, taken.values())) < SOON, taken
 
