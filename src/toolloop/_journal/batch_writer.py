@@ -11,7 +11,7 @@ from attrs import Factory, evolve, field, frozen
 from toolloop._interface.heads import PendingRows, head_of
 from toolloop._journal.records import PendingRecord
 from toolloop._journal.store_access import KNOWN, Known, Place, Weight, keep_checkpoint, safely
-from toolloop._journal.tally import Tally, count_journal, is_counted
+from toolloop._journal.tally import Tally, count_journal, find_counted
 from toolloop.machine.queries import status_of, waiting
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.loop import Failed, Finished, Waiting, round_of
@@ -36,6 +36,7 @@ class Batch:
         entries: their entries.
         steps: their events, each with the state after it.
         lease: the lease under which they were recorded, if any.
+        after: the state after them.
 
     """
 
@@ -57,15 +58,7 @@ class Batch:
             lambda batch: next((each.lease for each in batch.records if each.lease), None), takes_self=True
         ),
     )
-
-    @property
-    def after(self) -> State:
-        """The state after them."""
-        return self.steps[-1][1]
-
-    def is_certain_at(self, rev: int) -> bool:
-        """Return whether the store has these records, and nothing else, behind `rev`, which it has returned."""
-        return self.is_sure and rev == self.rev + len(self.records)
+    after: State = field(init=False, default=Factory(lambda batch: batch.steps[-1][1], takes_self=True))
 
 
 class BatchWriter:
@@ -87,8 +80,11 @@ class BatchWriter:
         # The last stored state without an open round: then a reader of a checkpoint has all about each open call.
         self._closed: tuple[State, int, Weight] | None = None
 
-    def write(self, batch: Batch, now: float) -> int:
+    def write(self, batch: Batch, now: float) -> int | None:
         """Store a batch, and return the revision after it. `now`: seconds since the epoch.
+
+        Returns:
+            The revision; None if the store may have other records than these behind the revision of the batch.
 
         Raises:
             Conflict: others were first, or the lease is lost.
@@ -106,13 +102,14 @@ class BatchWriter:
             guards: dict[str, Any] = {"expected_rev": batch.rev, "first_id": batch.first_id, "lease": batch.lease}
             append = partial(store.append, self._loop_id, entries, head=head, **guards)
         rev = safely(self._loop_id, append)
-        if batch.is_certain_at(rev):
-            self._written = rev, head
-            self._tally = rev, self._counted
-            self._weight = self._weight.plus(entries)
-            self._has_ended_turn |= any(isinstance(after.root.phase, _AT_REST) for _, after in batch.steps)
-            if round_of(batch.after.root) is None:
-                self._closed = batch.after, rev, self._weight
+        if not batch.is_sure or rev != batch.rev + len(entries):
+            return None
+        self._written = rev, head
+        self._tally = rev, self._counted
+        self._weight = self._weight.plus(entries)
+        self._has_ended_turn |= any(isinstance(after.root.phase, _AT_REST) for _, after in batch.steps)
+        if round_of(batch.after.root) is None:
+            self._closed = batch.after, rev, self._weight
         return rev
 
     def count(self, entries: Iterable[Entry]) -> None:
@@ -161,19 +158,21 @@ class BatchWriter:
 
     def _count(self, steps: Sequence[tuple[ev.Event, State]], before: State, rev: int) -> str | None:
         """Return the tally after these events, as text; None if they do not change it."""
+        if not rev:  # a new loop
+            (_, before), *steps = steps
+        states = [before, *[after for _, after in steps]]
+        found = [find_counted(states[place], event, after) for place, (event, after) in enumerate(steps)]
         if rev:
-            known = self._tally[1] if self._tally[0] == rev else None
-            self._counted, rest = known, steps
-            states = [before, *[after for _, after in steps]]
-            if not any(is_counted(states[place], event, after) for place, (event, after) in enumerate(steps)):
+            self._counted = known = self._tally[1] if self._tally[0] == rev else None
+            if not any(found):
                 return None
             tally = self._read_tally(rev) if known is None else known.copy()
-        else:  # a new loop
-            tally, (_, before), *rest = Tally(), *steps
+        else:
+            tally = Tally()
             tally.begin(before)
-        for event, after in rest:
-            tally.count(before, event, after)
-            before = after
+        for each in found:
+            if each is not None:
+                tally.count(each)
         self._counted = tally
         return tally.write()
 

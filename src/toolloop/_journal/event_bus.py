@@ -101,7 +101,8 @@ class EventBus:
                 with self._busy:
                     event = self._untold.popleft()
                     self._log(event)
-                    self._observers.tell(event)
+                    if self._observers.find(event.path):  # most loops have none
+                        self._observers.tell(event)
         finally:
             if self._teller is teller:
                 self._teller = None
@@ -208,8 +209,6 @@ class _Observers:
         self._watchers: dict[int, tuple[CalledObserver, CalledObserver | None]] = {}
 
     def tell(self, event: WatchEvent) -> None:
-        if not self.find(event.path):  # most loops have none
-            return
         for observer in self._of(event.path):
             with self._guarded():
                 observer(event)

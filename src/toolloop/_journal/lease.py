@@ -159,8 +159,7 @@ class DriverLease:
             except ToolLoopError:
                 self._is_late = True
                 if not is_known:
-                    text = "could not give a lease back; will retry"
-                    LOG.warning(text, extra={"loop_id": journal.loop_id})
+                    LOG.warning("could not give a lease back; will retry", extra={"loop_id": journal.loop_id})
                 return
             self._lease, self._is_late = None, False
             KEEPER.value.forget(self.owner)
@@ -201,7 +200,8 @@ class DriverLease:
         self._take_over = False
         if lease.rev != journal.rev:
             journal.refresh()  # events from before this lease do not mean that it was taken over
-        journal.drive_with(lease)
+        with journal.lock:
+            journal.lease, journal.lost = lease, None
         self.progress.begin(lease)
 
     def _acquire(self, instead_of: int | None, until: float) -> Lease:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from attrs import evolve
@@ -43,7 +43,7 @@ from toolloop.machine.record.state import State
 from toolloop.machine.rules.approving import count_missing, list_approvals
 from toolloop.machine.rules.joining import join_rest
 from toolloop.machine.rules.replying import detect_repetition
-from toolloop.machine.values.calls import Call, Status
+from toolloop.machine.values.calls import Status
 from toolloop.machine.values.stop_reasons import STOP_REASONS, ReplyAction
 from toolloop.providers.accumulate import Piece
 
@@ -65,9 +65,9 @@ def watch(before: State, event: ev.Event, after: State) -> list[WatchEvent]:
         found = [] if report is None else report(old, event, loop)
         if old.round is not None and loop.round is not None and old.round.calls is not loop.round.calls:
             found += _report_calls(old.round, event if path == place else None, loop.round, loop.iterations)
-        seen += _set_path(path, found)
+        seen += [evolve(each, path=path) for each in found] if path else found
         if isinstance(loop.phase, Finished) and not isinstance(old.phase, Finished):
-            ends += _set_path(path, [LoopFinished(loop.iterations, loop.phase.termination)])
+            ends.append(LoopFinished(loop.iterations, loop.phase.termination, path=path))
     return [*seen, *reversed(ends)]
 
 
@@ -84,10 +84,6 @@ def make_delta(piece: Piece, iteration: int, path: tuple[str, ...]) -> Delta:
             return InputDelta(iteration, piece.index, piece.call_id, piece.name, piece.value, path=path)
 
 
-def _set_path(path: tuple[str, ...], events: list[WatchEvent]) -> list[WatchEvent]:
-    return [evolve(event, path=path) for event in events] if path else events
-
-
 # --- watch events of the loop in which an event happened --------------------------------------------------------------
 
 
@@ -99,7 +95,7 @@ def _report_reply(before: Loop, event: ev.Replied, after: Loop) -> list[WatchEve
     usage = after.usage_log[-1]
     seen: list[WatchEvent] = [RequestAnswered(after.iterations, usage.stop_reason, usage.usage, usage.seconds)]
     calls = list_calls(event.reply.blocks, members=after.setup.members) if after.round is None else after.round.calls
-    seen += _report_proposals(calls, after.iterations)
+    seen += [CallProposed(after.iterations, call.id, call.name) for call in calls]
     if kinds := _find_left_out(event.reply):
         seen.append(BlocksLeftOut(after.iterations, kinds))
     return seen + _report_compaction(before, event, after)
@@ -147,7 +143,8 @@ def _report_edit(before: Loop, event: ev.HistoryEdited, after: Loop) -> list[Wat
 def _report_taken_history(before: Loop, event: ev.HistoryTaken, after: Loop) -> list[WatchEvent]:
     seen: list[WatchEvent] = [_report_replacement(before, after)] if event.splices else []
     new = [call for call in after.calls if before.calls.find(call.id) is None]
-    return [*seen, *_report_stale_thinking(before, event, after), *_report_proposals(new, after.iterations)]
+    proposed = [CallProposed(after.iterations, call.id, call.name) for call in new]
+    return [*seen, *_report_stale_thinking(before, event, after), *proposed]
 
 
 def _report_replacement(before: Loop, after: Loop) -> HistoryReplaced:
@@ -222,10 +219,6 @@ def _report_calls(old: Round, event: ev.Event | None, new: Round, iteration: int
             ended = str(call.result.outcome), call.result.is_error, took, call.result.plain_text
             seen.append(CallFinished(iteration, call.id, call.name, *ended))
     return seen
-
-
-def _report_proposals(calls: Sequence[Call], iteration: int) -> list[WatchEvent]:
-    return [CallProposed(iteration, call.id, call.name) for call in calls]
 
 
 def _find_left_out(reply: ParsedReply) -> tuple[str, ...]:

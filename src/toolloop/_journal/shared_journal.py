@@ -213,8 +213,10 @@ class SharedJournal(Journal):
         with self.io:
             while self._buffer or self.may_be_lost:
                 try:
-                    self._date()
-                    self._renew()
+                    if self._is_undated:
+                        self._date()
+                    if (lease := self.lease) is not None and self.term.may_be_over:
+                        self._renew(lease)
                     self._store()
                 except StoreError as error:
                     self.is_failing = True
@@ -242,11 +244,6 @@ class SharedJournal(Journal):
                 error, self._refused = self._refused[0], self._refused[1:]
                 raise error
 
-    def drive_with(self, lease: Lease) -> None:
-        """Record under this lease from now on."""
-        with self.lock:
-            self.lease, self.lost = lease, None
-
     @override
     def drop_steps(self, error: Exception | None = None) -> None:
         with self.lock:
@@ -272,10 +269,10 @@ class SharedJournal(Journal):
                 item.sent = True
         try:
             rev = self._writer.write(batch, self.now())
-            if batch.is_certain_at(rev):
-                self._confirm(rev, batch)
-            else:
+            if rev is None:
                 self._read_on(batch.records)
+            else:
+                self._confirm(rev, batch)
         except Conflict as conflict:
             self._resolve(conflict, batch.lease)
         except StoreError:
@@ -284,8 +281,6 @@ class SharedJournal(Journal):
 
     def _date(self) -> None:
         """Date a new loop by the clock of the store, if it has one. The caller's commands are evaluated again."""
-        if not self._is_undated:
-            return
         clock = clock_of(self.store)
         at = round(safely(self.loop_id, clock), 3)
         with self.lock:
@@ -296,13 +291,12 @@ class SharedJournal(Journal):
                 first.after = begin(first.event)
             self._rebase(self.rev, Reading(self.loop_id, first.after))
 
-    def _renew(self) -> None:
+    def _renew(self, lease: Lease) -> None:
         """Renew a lease that may be over. If another driver has the loop, read what it stored."""
-        if (lease := self.lease) is not None and self.may_be_lost:
-            try:
-                self.term.renew(lease)
-            except Conflict as conflict:
-                self._resolve(conflict, lease)
+        try:
+            self.term.renew(lease)
+        except Conflict as conflict:
+            self._resolve(conflict, lease)
 
     def _resolve(self, conflict: Conflict, lease: Lease | None) -> None:
         """Handle a conflict: read the events that others stored, so that the next try can succeed."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from functools import partial
 from typing import Any, Final
@@ -18,9 +18,9 @@ from attrs import define, field, frozen
 from toolloop._journal.store_access import safely
 from toolloop._usage import Cost
 from toolloop.machine.record import journal_events as ev
-from toolloop.machine.record.call_changes import call_changes, has_expired
+from toolloop.machine.record.call_changes import Change, call_changes, has_expired
 from toolloop.machine.record.loop import round_of
-from toolloop.machine.record.state import Path, State
+from toolloop.machine.record.state import State
 from toolloop.machine.tree import fold, step
 from toolloop.machine.values.calls import Call, DecisionRecord, Outcome, Status
 from toolloop.stores.optional import NO_LIMIT, keeps_tallies
@@ -62,6 +62,24 @@ class Settled:
     bucket: int | None = None
 
 
+@frozen
+class Counted:
+    """What an event changes in a tally.
+
+    Attributes:
+        now: the time after it, in seconds since the epoch.
+        costs: what was spent.
+        calls: those that began to wait or were settled: the path, the call before, and after if it is still there.
+        approvals: new approvals of calls that need more of them.
+
+    """
+
+    now: float
+    costs: Sequence[Cost]
+    calls: Sequence[Change]
+    approvals: Sequence[DecisionRecord]
+
+
 @define
 class Tally:
     """The tally of a loop.
@@ -89,7 +107,8 @@ class Tally:
         tally.begin(state)
         for event in rest:
             before, state = state, step(state, event)
-            tally.count(before, event, state)
+            if (found := find_counted(before, event, state)) is not None:
+                tally.count(found)
         return tally
 
     def begin(self, state: State) -> None:
@@ -99,14 +118,14 @@ class Tally:
                 for call in round_.calls.having(Status.WAITING):
                     self.waiting["/".join((*path, call.id))] = state.root.now
 
-    def count(self, before: State, event: ev.Event, after: State) -> None:
+    def count(self, found: Counted) -> None:
         """Count what an event changed."""
-        day = _day(after.root.now)
-        for cost in _find_costs(before, after):
+        day = _day(found.now)
+        for cost in found.costs:
             self.costs[day] = self.costs.get(day, Cost()) + cost
-        for path, was, call in _changes(before, event, after):
-            self._count_call("/".join(path), was, call, after.root.now)
-        for given in _find_approvals(before, event, after):
+        for path, was, call in found.calls:
+            self._count_call("/".join(path), was, call, found.now)
+        for given in found.approvals:
             key = _day(given.at), given.by, _verb_of(given)
             self.approvals[key] = self.approvals.get(key, 0) + 1
 
@@ -175,39 +194,26 @@ def count_journal(store: Store, loop_id: str, rev: int | None = None) -> Tally:
     return Tally.of(map(decode_event, entries[:rev]))
 
 
-def is_counted(before: State, event: ev.Event, after: State) -> bool:
-    """Return whether an event changes the tally."""
-    found = (_find_costs(before, after), _changes(before, event, after), _find_approvals(before, event, after))
-    return any(True for each in found for _ in each)
-
-
-def _find_costs(before: State, after: State) -> list[Cost]:
-    if after.root.usage_log is before.root.usage_log:
-        return []
-    entries = after.root.usage_log[len(before.root.usage_log) :]
-    return [entry.cost for entry in entries if entry.cost is not None]
+def find_counted(before: State, event: ev.Event, after: State) -> Counted | None:
+    """Return what an event changes in the tally; None if it changes nothing."""
+    calls: list[Change] = []
+    approvals: list[DecisionRecord] = []
+    for path, was, call in call_changes(before, event, after):
+        if call is not None and call.status is Status.WAITING:
+            if was is None or was.status is not Status.WAITING:
+                calls.append((path, was, call))
+        elif was is not None and (was.status is Status.WAITING or _is_new(was, call)):
+            calls.append((path, was, call))
+        if was is not None and call is not None and call.approvals is not was.approvals:
+            known = (*was.approvals, was.decision)
+            approvals += [given for given in call.approvals if all(given is not each for each in known)]
+    used = after.root.usage_log[len(before.root.usage_log) :]
+    costs = [entry.usage.cost for entry in used if entry.usage.cost is not None]
+    return Counted(after.root.now, costs, calls, approvals) if costs or calls or approvals else None
 
 
 def _day(at: float) -> int:
     return int(at // A_DAY)
-
-
-def _changes(before: State, event: ev.Event, after: State) -> Iterator[tuple[Path, Call | None, Call | None]]:
-    """Yield the calls that began to wait or were settled: the path, the call before, and after if it is still there."""
-    for path, was, call in call_changes(before, event, after):
-        if call is not None and call.status is Status.WAITING:
-            if was is None or was.status is not Status.WAITING:
-                yield path, was, call
-        elif was is not None and (was.status is Status.WAITING or _is_new(was, call)):
-            yield path, was, call
-
-
-def _find_approvals(before: State, event: ev.Event, after: State) -> Iterator[DecisionRecord]:
-    """Yield the new approvals of calls that need more of them."""
-    for _, was, call in call_changes(before, event, after):
-        if was is not None and call is not None and call.approvals is not was.approvals:
-            known = (*was.approvals, was.decision)
-            yield from (given for given in call.approvals if all(given is not each for each in known))
 
 
 def _is_new(was: Call, call: Call | None) -> bool:
@@ -215,18 +221,12 @@ def _is_new(was: Call, call: Call | None) -> bool:
     return was.status is Status.PROPOSED and was.decision is None and (call is None or call.status not in _OPEN)
 
 
-def _end_of(call: Call | None) -> Outcome | None:
-    """Return how a call ended. One that is gone with its round did not run."""
-    if call is None:
-        return Outcome.NOT_RUN
-    return None if call.result is None else call.result.outcome
-
-
 def _outcome(was: Call, call: Call | None, now: float) -> tuple[str, str | None]:
     """Return how a call was settled, and by whom."""
     if has_expired(was, call, now):
         return "expired", None
-    ended = _end_of(call)
+    result = None if call is None else call.result
+    ended = Outcome.NOT_RUN if call is None else None if result is None else result.outcome
     if ended is not None and ended in _REFUSED:
         return _REFUSED[ended], None
     decision = None if call is None else call.decision
