@@ -154,7 +154,7 @@ def start(loop: Loop, event: ev.Started) -> Loop:
         loop = take_judgement(loop, _ALL_MAY_RUN)
     call = loop.calls.find(event.call_id)
     may_start = call is not None and call.status is Status.CLEARED and barrier_is_open(loop)
-    if call is None or not may_start or call.id in find_held(loop.calls) or is_open(call):
+    if call is None or not may_start or call.id in find_held(loop.calls) or (call.demands and is_open(call)):
         raise not_possible(before, event, f"{event.call_id!r} is not a call that may start")
     started = call._replace(status=Status.RUNNING, attempts=call.attempts + 1)
     return replace_calls(loop._replace(started=loop.started.append(call.id)), [started])

@@ -62,7 +62,7 @@ class ParsedReply:
 
     def entry(self, iteration: int, seconds: float, costs: Sequence[Cost] = ()) -> IterationUsage:
         """Return the entry for the usage log. `costs`: of the parts, in their order."""
-        parts = with_costs(self.parts, costs)
+        parts = with_costs(self.parts, costs) if costs else self.parts
         entry = IterationUsage(
             iteration,
             self.model,
@@ -106,7 +106,9 @@ def read_reply(body: JSON, *, text: str | None = None, request_id: str | None = 
     """
     given = _check_blocks(body.get("content") if isinstance(body, Mapping) else None)
     blocks = [accept_id(block) for block in given]
-    _refuse_equal_ids(blocks)
+    ids = [block["id"] for block in blocks if block["type"] in _CALLS]
+    if len(set(ids)) < len(ids):
+        raise ProtocolError("the reply has two calls with the same id", retryable=True)
     if replaced := {_find_id(new): _find_id(old) for new, old in zip(blocks, given, strict=True) if new is not old}:
         body, text = {**body, "content": blocks, "given_ids": replaced}, None
     stop_reason = body.get("stop_reason")
@@ -168,13 +170,14 @@ def accept_id(block: Mapping[str, JSON]) -> Mapping[str, JSON]:
     Other servers that implement the protocol send ids such as `functions.pay:0` (source: rule 20). The new id depends
     only on the given one, so a result in a later reply names the same call.
     """
-    kind, given = block["type"], _find_id(block)
+    kind, member = block["type"], _name_member(block)
+    given = block.get(member)
     pattern, prefix = (_ID, "") if kind in _CLIENT_IDS else (_SERVER_ID, "srvtoolu_")
     if not _is_filled(given) or pattern.fullmatch(given):
         return block
     readable = re.sub("[^a-zA-Z0-9]+", "_", given)[:_KEPT_OF_ID]
     digest = hashlib.sha256(given.encode(errors="surrogatepass")).hexdigest()[:12]
-    return {**block, _name_member(block): f"{prefix}{readable}_{digest}"}
+    return {**block, member: f"{prefix}{readable}_{digest}"}
 
 
 def _find_id(block: Mapping[str, JSON]) -> JSON:
@@ -183,12 +186,6 @@ def _find_id(block: Mapping[str, JSON]) -> JSON:
 
 def _name_member(block: Mapping[str, JSON]) -> str:
     return "id" if block["type"] in _CALLS else "tool_use_id"
-
-
-def _refuse_equal_ids(blocks: Iterable[JSON]) -> None:
-    ids = [block["id"] for block in blocks if block["type"] in _CALLS]
-    if len(set(ids)) < len(ids):
-        raise ProtocolError("the reply has two calls with the same id", retryable=True)
 
 
 def _is_block(value: JSON) -> bool:

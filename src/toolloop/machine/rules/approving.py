@@ -53,7 +53,7 @@ def find_counted(demands: Sequence[Demand], given: Sequence[DecisionRecord]) -> 
 
 def is_open(call: Call) -> bool:
     """Return whether demands of the call are not met, so that it may not start."""
-    return any(count_missing(call.demands, list_approvals(call))) if call.demands else False
+    return any(count_missing(call.demands, list_approvals(call)))
 
 
 def demands_of(call: Call) -> tuple[Demand, ...]:

@@ -52,7 +52,7 @@ def close_round(loop: Loop, round_: Round) -> Loop:
     injected messages stay queued (source: rules 23 and 25 of the Messages API).
     """
     repetition = count_round(loop.repetition, round_.calls) if loop.setup.loop_detection else Repetition()
-    loop, cut = cut_long_results(loop, round_)
+    loop, cut = cut_long_results(loop, round_) if loop.setup.keep_results else (loop, round_)
     after: dict[str, Any] = {"repetition": repetition, "phase": Waiting("tools_executed", closed=round_)}
     results, notes = _make_results(cut, loop.setup.texts)
     asked = (*loop.unjoined, *round_.reply_messages)

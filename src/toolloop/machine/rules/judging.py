@@ -12,7 +12,7 @@ from toolloop.machine.record.round_calls import RoundCalls
 from toolloop.machine.rules.approving import (
     count_missing,
     demands_of,
-    list_approvals,
+    is_open,
     list_approvals_by_persons,
     renew_demands,
 )
@@ -66,7 +66,7 @@ def judge(  # noqa: PLR0911 - one return for each result
         case Wait():  # it does not run here, so no approvals are counted
             call = call._replace(demands=(), approvals=())
             return loop, _begin_wait(loop, call, result, ())
-    if any(count_missing(call.demands, list_approvals(call))):
+    if call.demands and is_open(call):
         return loop, _begin_wait(
             loop, call, Wait(Why.APPROVAL, call.reason, preview=call.preview), list_approvals_by_persons(call)
         )
