@@ -12,13 +12,12 @@ from tests.kit.effort import examples
 from tests.kit.machine import making as m
 from tests.kit.machine.playing import PARTS, UNLIMITED, USES, Play, Script, limits, told, trees
 from toolloop.errors import IllegalCommand
-from toolloop.machine.queries import time_left, waiting
+from toolloop.machine.queries import outstanding, time_left, waiting
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.effects import CancelRequest, EndTurn, Judge, RunCall, SendRequest
 from toolloop.machine.record.state import Path
 from toolloop.machine.rules.limits import count_left, count_spent
 from toolloop.machine.tree import step
-from toolloop.machine.tree_effects import outstanding
 from toolloop.terminations import BudgetExceeded, NaturalEnd, Timeout
 
 # A tool, a child with a tool, and a child that only speaks.

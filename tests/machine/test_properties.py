@@ -22,6 +22,7 @@ from toolloop.machine.queries import (
     find_open_round,
     is_due,
     next_deadline,
+    outstanding,
     status_of,
     under_way,
     waiting,
@@ -33,7 +34,6 @@ from toolloop.machine.record.state import State
 from toolloop.machine.rules.calls import list_startable
 from toolloop.machine.rules.saying import list_kept_texts
 from toolloop.machine.tree import step
-from toolloop.machine.tree_effects import outstanding
 from toolloop.machine.values.calls import Call, Outcome, Status
 from toolloop.machine.values.jsontext import decode, encode
 from toolloop.machine.values.stop_reasons import RUN

@@ -12,13 +12,12 @@ from tests.kit.machine import making as m
 from tests.kit.machine.making import go
 from tests.kit.machine.worlds import World, lives
 from toolloop.errors import UndecidedCalls
-from toolloop.machine.queries import driven, find_open_round, status_of, waiting
+from toolloop.machine.queries import driven, find_open_round, outstanding, status_of, waiting
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.effects import RunCall, SendRequest
 from toolloop.machine.record.loop import Judging, TooDeep
 from toolloop.machine.record.state import State
 from toolloop.machine.tree import step
-from toolloop.machine.tree_effects import outstanding
 from toolloop.machine.values.calls import Call, Result, Status, Why
 from toolloop.stores import dump, load
 

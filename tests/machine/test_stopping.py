@@ -10,13 +10,12 @@ from tests.kit.machine import making as m
 from tests.kit.machine.nested import at, over
 from tests.kit.machine.worlds import World, lives
 from toolloop.errors import IllegalCommand
-from toolloop.machine.queries import answer_of, list_running, status_of
+from toolloop.machine.queries import answer_of, list_running, outstanding, status_of
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.effects import Conclude, EndTurn, RunCall, SendRequest
 from toolloop.machine.record.loop import Finished, Stopping, round_of
 from toolloop.machine.record.state import State
 from toolloop.machine.tree import fold, fork, step
-from toolloop.machine.tree_effects import outstanding
 from toolloop.machine.values.setup import Limits, Texts
 from toolloop.terminations import LIMITS, StopCondition, Termination, Timeout
 

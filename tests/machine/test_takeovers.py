@@ -11,14 +11,13 @@ from tests.kit.machine import making as m
 from tests.kit.machine.making import the_call
 from tests.kit.machine.nested import asked, at, begun, inside, kinds, over, waits
 from toolloop.errors import CallerError
-from toolloop.machine.queries import LoopStatus, answer_of, driven, everywhere, status_of
+from toolloop.machine.queries import LoopStatus, answer_of, driven, everywhere, outstanding, status_of
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.effects import EndTurn, SendRequest
 from toolloop.machine.record.loop import Failure, Finished, round_of
 from toolloop.machine.record.state import State
 from toolloop.machine.rules.calls import digest_of
 from toolloop.machine.tree import fork, step
-from toolloop.machine.tree_effects import outstanding
 from toolloop.machine.values.calls import Call, DecisionRecord, GrantSpec, Outcome, Result, Status, Wait, Why
 from toolloop.machine.values.chain import Chain
 from toolloop.machine.values.demands import Demand

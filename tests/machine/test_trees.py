@@ -15,14 +15,13 @@ from toolloop.errors import (
     IllegalCommand,
     UndecidedCalls,
 )
-from toolloop.machine.queries import driven, driven_at, everywhere, waiting
+from toolloop.machine.queries import driven, driven_at, everywhere, outstanding, waiting
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.effects import CancelRequest, Conclude, EndTurn, Judge, RunCall, SendRequest
 from toolloop.machine.record.loop import Failed, Failure, is_over
 from toolloop.machine.record.state import State
 from toolloop.machine.rules.calls import digest_of
 from toolloop.machine.tree import step
-from toolloop.machine.tree_effects import outstanding
 from toolloop.machine.values.calls import DecisionRecord, GrantSpec, Status, Wait, Why
 from toolloop.machine.values.setup import Budget, Limits
 from toolloop.machine.values.splicing import Splice

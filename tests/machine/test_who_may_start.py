@@ -13,7 +13,7 @@ from tests.kit.effort import examples, some
 from tests.kit.machine import making as m
 from tests.kit.machine.voting import PERSONS, Judge
 from toolloop.errors import CallerError
-from toolloop.machine.queries import answer_of, driven, find_open_round, next_deadline, waiting
+from toolloop.machine.queries import answer_of, driven, find_open_round, next_deadline, outstanding, waiting
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.effects import Conclude, EndTurn, Judge as ToJudge, RunCall, SendRequest
 from toolloop.machine.record.state import Path, State
@@ -21,7 +21,6 @@ from toolloop.machine.rules.approving import count_missing, list_approvals
 from toolloop.machine.rules.calls import digest_of
 from toolloop.machine.rules.deciding import TAKES
 from toolloop.machine.tree import fork, step
-from toolloop.machine.tree_effects import outstanding
 from toolloop.machine.values.calls import Call, DecisionRecord, GrantSpec, PolicyResult, Status, Wait, Why
 from toolloop.machine.values.demands import Demand
 from toolloop.machine.values.jsontext import encode

@@ -35,12 +35,11 @@ from toolloop._engine.tool_runs import ToolRuns
 from toolloop._interface.calls import RunningCall
 from toolloop._journal.journal import Journal
 from toolloop._journal.records import PendingRecord
-from toolloop.machine.queries import everywhere, is_due, time_left, waiting
+from toolloop.machine.queries import everywhere, is_due, outstanding, time_left, waiting
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.effects import CancelRequest, Effect, RunCall, SendRequest
 from toolloop.machine.record.loop import Stopping, Waiting
 from toolloop.machine.record.state import State
-from toolloop.machine.tree_effects import outstanding
 
 LOG = logging.getLogger("toolloop")
 

@@ -28,13 +28,12 @@ from toolloop._journal.journal import Journal
 from toolloop._journal.records import Kind, PendingRecord
 from toolloop._usage import IterationUsage
 from toolloop.events import WatchEvent
-from toolloop.machine.queries import driven, driven_at, find_run, list_running
+from toolloop.machine.queries import driven, driven_at, find_run, list_running, outstanding
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.effects import Conclude, Effect, EndTurn, Judge, RunCall, SendRequest
 from toolloop.machine.record.loop import Finished, Loop, Ready, Requesting, Running
 from toolloop.machine.record.state import Path, State
 from toolloop.machine.rules.calls import may_end
-from toolloop.machine.tree_effects import outstanding
 from toolloop.machine.values.calls import Result, Status
 
 # These events follow from others and have no time; it goes with the next event that has one. `Opened` has a time,

@@ -18,12 +18,11 @@ from toolloop._engine.tool_calls import CallRun, prepare_run
 from toolloop._interface.config import ResultFilter
 from toolloop._journal.records import Kind
 from toolloop.events import CallProgress, CallStarted, ResultFiltered
-from toolloop.machine.queries import answer_of, driven_at
+from toolloop.machine.queries import answer_of, driven_at, outstanding
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.effects import Conclude, RunCall
 from toolloop.machine.record.loop import Loop
 from toolloop.machine.rules.calls import digest_of
-from toolloop.machine.tree_effects import outstanding
 from toolloop.machine.values.calls import Call, Outcome, Result, Status
 from toolloop.machine.values.jsontext import decode, encode
 from toolloop.tools import ToolContext

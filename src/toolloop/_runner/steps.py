@@ -31,7 +31,7 @@ from toolloop._runner.caller_history import (
 )
 from toolloop._runner.held_effects import HeldEffects
 from toolloop.errors import IllegalCommand, UndecidedCalls, UnknownCall
-from toolloop.machine.queries import find_open_round
+from toolloop.machine.queries import find_open_round, outstanding
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.effects import EndTurn, Judge, SendRequest
 from toolloop.machine.record.loop import Failed, Finished, Loop, Ready, TooDeep, Waiting, list_messages
@@ -39,7 +39,6 @@ from toolloop.machine.record.replies import ends_in_server_call
 from toolloop.machine.rules.history_edits import explain_no_rerun
 from toolloop.machine.rules.joining import join_rest, make_answer
 from toolloop.machine.tree import step
-from toolloop.machine.tree_effects import outstanding
 from toolloop.machine.values.calls import Continue, InjectMessages, Status
 from toolloop.machine.values.jsontext import JSON, a_type, decode, encode
 

@@ -14,6 +14,7 @@ from toolloop.machine.queries import (
     implied as implied,
     is_due as is_due,
     next_deadline as next_deadline,
+    outstanding as outstanding,
     status_of as status_of,
     time_left as time_left,
     under_way as under_way,
@@ -82,7 +83,6 @@ from toolloop.machine.record.round_calls import RoundCalls as RoundCalls
 from toolloop.machine.record.state import Path as Path, State as State
 from toolloop.machine.rules.joining import join_rest as join_rest
 from toolloop.machine.tree import begin as begin, fold as fold, fork as fork, step as step
-from toolloop.machine.tree_effects import outstanding as outstanding
 from toolloop.machine.values.calls import (
     Call as Call,
     DecisionRecord as DecisionRecord,

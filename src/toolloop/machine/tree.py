@@ -31,6 +31,7 @@ from toolloop.machine.machine import end_stopped, restore, take, wake
 from toolloop.machine.message_ids import name_all, name_messages
 from toolloop.machine.queries import (
     count_requests_left_inside,
+    find_conclusions,
     find_open_calls,
     find_open_round,
     find_run,
@@ -40,6 +41,8 @@ from toolloop.machine.queries import (
     list_inside,
     list_running,
     list_tools_along,
+    look,
+    may_start,
     waiting,
 )
 from toolloop.machine.record import journal_events as ev
@@ -64,7 +67,6 @@ from toolloop.machine.rules import limits
 from toolloop.machine.rules.deciding import unknown_call
 from toolloop.machine.rules.joining import end
 from toolloop.machine.rules.turns import advance_time, ask_all_again, end_if_expired, proceed, set_previews, spend
-from toolloop.machine.tree_effects import find_conclusions, look, may_start
 from toolloop.machine.values.calls import DecisionRecord, Result, Status
 from toolloop.machine.values.chain import Chain
 

@@ -10,13 +10,12 @@ from attrs import define, evolve, field
 from hypothesis import strategies as st
 
 from tests.kit.machine import making as m
-from toolloop.machine.queries import answer_of, driven
+from toolloop.machine.queries import answer_of, driven, outstanding
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.effects import CancelRequest, Conclude, Effect, EndTurn, Judge, RunCall, SendRequest
 from toolloop.machine.record.loop import Finished, Loop, Waiting
 from toolloop.machine.record.state import Path, State
 from toolloop.machine.tree import begin, fold, step
-from toolloop.machine.tree_effects import outstanding
 from toolloop.machine.values.setup import Budget, Limits, Texts
 
 # What the model asks for, reply by reply: the ids of its calls. One that begins with "p" is a loop of its own; a pause

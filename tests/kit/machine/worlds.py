@@ -14,7 +14,7 @@ from tests.kit.machine.drawing import Drawing
 from tests.kit.machine.editing import some_compaction, some_edit, some_params, some_taking
 from toolloop.errors import CallerError
 from toolloop.machine.machine import TRANSITIONS
-from toolloop.machine.queries import answer_of, driven, list_running, under_way, waiting
+from toolloop.machine.queries import answer_of, driven, list_running, outstanding, under_way, waiting
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.effects import CancelRequest, Conclude, EndTurn, Judge, RunCall, SendRequest
 from toolloop.machine.record.loop import (
@@ -33,7 +33,6 @@ from toolloop.machine.record.loop import (
 from toolloop.machine.record.state import State
 from toolloop.machine.rules.calls import list_to_judge
 from toolloop.machine.tree import begin, fork, step
-from toolloop.machine.tree_effects import outstanding
 from toolloop.machine.values.calls import Status, Wait, Why
 from toolloop.machine.values.jsontext import encode
 from toolloop.machine.values.setup import Limits

@@ -10,13 +10,13 @@ from attrs import evolve
 from tests.kit.machine import making as m
 from tests.kit.machine.making import the_call
 from toolloop.errors import AlreadyDecided, CallerError, DecisionConflict, IllegalCommand
+from toolloop.machine.queries import outstanding
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.loop import replace_calls
 from toolloop.machine.record.state import State
 from toolloop.machine.rules.approving import count_missing, describe, describe_progress, find_counted, list_approvals
 from toolloop.machine.rules.calls import digest_of
 from toolloop.machine.tree import fork, step
-from toolloop.machine.tree_effects import outstanding
 from toolloop.machine.values.calls import DecisionRecord, GrantSpec, Outcome, PolicyResult, Status, Wait, Why
 from toolloop.machine.values.demands import Demand, Edit
 from toolloop.machine.values.jsontext import encode

@@ -11,14 +11,13 @@ from hypothesis import given, strategies as st
 from tests.kit.machine import making as m
 from tests.kit.machine.making import the_call
 from toolloop.errors import AlreadyDecided, CallerError, IllegalCommand, UndecidedCalls, UnknownCall
-from toolloop.machine.queries import next_deadline
+from toolloop.machine.queries import next_deadline, outstanding
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.effects import Judge, RunCall
 from toolloop.machine.record.loop import Judging
 from toolloop.machine.record.state import State
 from toolloop.machine.rules.calls import digest_of
 from toolloop.machine.tree import step
-from toolloop.machine.tree_effects import outstanding
 from toolloop.machine.values.calls import (
     Answer,
     Call,

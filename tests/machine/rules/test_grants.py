@@ -13,12 +13,12 @@ from tests.kit.machine import making as m
 from tests.kit.machine.making import the_call
 from tests.kit.machine.worlds import World, lives
 from toolloop.errors import DecisionConflict
+from toolloop.machine.queries import outstanding
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.effects import EndTurn
 from toolloop.machine.record.loop import Judging
 from toolloop.machine.record.state import State
 from toolloop.machine.tree import step
-from toolloop.machine.tree_effects import outstanding
 from toolloop.machine.values.calls import DecisionRecord, GrantSpec, Outcome, Reject, Status, Wait, Why
 from toolloop.machine.values.jsontext import encode
 from toolloop.machine.values.setup import Limits

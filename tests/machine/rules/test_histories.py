@@ -18,12 +18,12 @@ from tests.kit.machine.worlds import World
 from toolloop._usage import IterationUsage, Usage
 from toolloop.errors import IllegalCommand
 from toolloop.machine.machine import TRANSITIONS
+from toolloop.machine.queries import outstanding
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.effects import Judge
 from toolloop.machine.record.loop import Loop, Requesting, count_messages, list_messages
 from toolloop.machine.record.state import State
 from toolloop.machine.tree import step
-from toolloop.machine.tree_effects import outstanding
 from toolloop.machine.values.calls import Result, Status
 from toolloop.machine.values.jsontext import decode, encode
 from toolloop.machine.values.setup import KeepResults, Limits, LoopDetection, Setup

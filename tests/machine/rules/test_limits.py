@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, strategies as st
 
 from tests.kit.machine import making as m
+from toolloop.machine.queries import outstanding
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.effects import EndTurn, RunCall, SendRequest
 from toolloop.machine.record.loop import Finished, Ready, Running, round_of
 from toolloop.machine.record.state import State
 from toolloop.machine.rules.limits import count_left, count_spent
 from toolloop.machine.tree import step
-from toolloop.machine.tree_effects import outstanding
 from toolloop.machine.values.jsontext import decode
 from toolloop.machine.values.setup import Budget, Limits
 from toolloop.terminations import BudgetExceeded, MaxIterations, PauseLimit, Termination, Timeout

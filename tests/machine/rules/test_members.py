@@ -10,12 +10,12 @@ from tests.kit.each import each
 from tests.kit.machine import making as m
 from tests.kit.machine.making import go, the_call
 from toolloop.errors import CallerError, UnknownCall
+from toolloop.machine.queries import outstanding
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.effects import EndTurn, Judge, RunCall
 from toolloop.machine.record.state import State
 from toolloop.machine.rules.grants import allows
 from toolloop.machine.tree import fork, step
-from toolloop.machine.tree_effects import outstanding
 from toolloop.machine.values.calls import Outcome, Reject, Result, StandingGrant, Status
 from toolloop.machine.values.jsontext import decode, encode
 

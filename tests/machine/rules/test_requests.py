@@ -12,12 +12,12 @@ from hypothesis import given, strategies as st
 
 from tests.kit.machine import making as m
 from toolloop.errors import IllegalCommand
+from toolloop.machine.queries import outstanding
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.effects import CancelRequest, EndTurn, Judge
 from toolloop.machine.record.loop import Failed, Failure, Requesting, Thread
 from toolloop.machine.record.state import State
 from toolloop.machine.tree import fork, step
-from toolloop.machine.tree_effects import outstanding
 from toolloop.machine.values.jsontext import decode, encode
 from toolloop.machine.values.setup import Limits, Texts
 from toolloop.machine.values.stop_reasons import STOP_REASONS

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, strategies as st
 
 from tests.kit.machine import making as m
+from toolloop.machine.queries import outstanding
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.effects import Judge
 from toolloop.machine.record.state import State
 from toolloop.machine.rules.joining import make_answer
 from toolloop.machine.rules.replying import detect_repetition
 from toolloop.machine.tree import step
-from toolloop.machine.tree_effects import outstanding
 from toolloop.machine.values.calls import Outcome, Result
 from toolloop.machine.values.jsontext import decode, encode
 from toolloop.machine.values.setup import Limits, LoopDetection, Texts

@@ -41,10 +41,9 @@ from toolloop import (
     sub_loop,
 )
 from toolloop.errors import CallerError, Conflict, ModelError, StoreError
-from toolloop.machine.queries import everywhere, under_way
+from toolloop.machine.queries import everywhere, outstanding, under_way
 from toolloop.machine.record.effects import SendRequest
 from toolloop.machine.record.loop import Failed, Finished, Judging, Loop, Ready, Running, Waiting, round_of
-from toolloop.machine.tree_effects import outstanding
 from toolloop.machine.values.calls import Call, Status
 from toolloop.machine.values.setup import Setup
 from toolloop.providers import AnthropicProvider
