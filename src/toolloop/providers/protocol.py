@@ -10,6 +10,8 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Protocol, runtime_checkable
 
+from attrs import define
+
 from toolloop.machine.values.jsontext import JSON, decode
 from toolloop.providers.message_threads import ThreadedRequest
 
@@ -39,6 +41,7 @@ def _is_not_given(value: object) -> bool:
     return kind.__name__ in {"NotGiven", "Omit"} and kind.__module__.split(".", 1)[0] == "anthropic"
 
 
+@define(eq=False, repr=False)
 class Request(Mapping[str, JSON]):
     """One model request: `request["messages"]`, `request["model"]` and so on are decoded on demand.
 
@@ -52,22 +55,11 @@ class Request(Mapping[str, JSON]):
 
     """
 
-    __slots__ = ("_encoded", "messages", "options", "params", "thread")
-
-    def __init__(
-        self,
-        params: str,
-        messages: Sequence[str],
-        options: Mapping[str, Any] = _NO_OPTIONS,
-        encoded: Sequence[bytes] | None = None,
-        thread: ThreadedRequest | None = None,
-    ) -> None:
-        """Store the texts."""
-        self.thread: ThreadedRequest | None = thread
-        self.params: str = params
-        self.messages: Sequence[str] = messages
-        self.options: Mapping[str, Any] = options
-        self._encoded = encoded
+    params: str
+    messages: Sequence[str]
+    options: Mapping[str, Any] = _NO_OPTIONS
+    _encoded: Sequence[bytes] | None = None
+    thread: ThreadedRequest | None = None
 
     def body(self) -> bytes:
         """Return the bytes of the JSON body, joined from the encoded messages."""
