@@ -19,21 +19,6 @@ from toolloop._public import set_module
 _MOST = 2**63  # a larger number is not a plausible count
 
 
-def _count(value: object) -> int:
-    """Return a count of the API; zero if it is absent, null or not a count."""
-    return value if type(value) is int and 0 <= value <= _MOST else 0
-
-
-def _is_odd(value: object) -> bool:
-    """Return whether a value is there that is not a count."""
-    return value is not None and not (type(value) is int and 0 <= value <= _MOST)
-
-
-def _part(value: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    part = value.get(name)
-    return part if isinstance(part, Mapping) else {}
-
-
 def as_decimal(value: Any) -> Any:
     """Return a number, or a text with one, as a `Decimal`. Anything else is returned unchanged, to be refused."""
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
@@ -179,28 +164,27 @@ def read_parts(usage: object, model: str | None = None) -> tuple[ModelUsage, ...
         return ()
     if not (parts := iterations_in(usage)):
         return (_whole_part(usage, model),)
-    top, found, odd = _plain(usage), dict[ModelUsage, Usage](), set[ModelUsage]()
+    (top, is_odd), found, odd = _read_counts(usage), dict[ModelUsage, Usage](), set[ModelUsage]()
     for part in parts:
         named = part.get("model")
         own = named if isinstance(named, str) else model
         labels: list[Any] = [_label(part.get(each, usage.get(each) if own == model else None)) for each in _LABELS]
         who = ModelUsage(own, Usage(), *labels)
-        found[who] = found.get(who, Usage()) + _plain(part)
-        odd |= {who} if any(map(_is_odd, _counts(part))) else set()
+        counts, is_part_odd = _read_counts(part)
+        found[who] = found.get(who, Usage()) + counts
+        odd |= {who} if is_part_odd else set()
     main = next((who for who in found if who.model == model), next(iter(found)))
     rest = {name: max(0, getattr(top, name) - sum(getattr(each, name) for each in found.values())) for name in _DETAILS}
     found[main] += evolve(Usage(), **rest)
-    odd |= {main} if any(map(_is_odd, _counts(usage))) else set()
+    odd |= {main} if is_odd else set()
     return tuple(evolve(who, usage=each, is_partial=who in odd) for who, each in found.items())
 
 
 def _whole_part(usage: Mapping[str, Any], model: str | None) -> ModelUsage:
     """Return the usage of a reply without a breakdown as one part, which takes a tenth of the time."""
-    counts, named = _counts(usage), usage.get("model")
-    own = named if isinstance(named, str) else model
-    read: list[Any] = [*map(_count, counts)]
-    served: list[Any] = [*map(_label, map(usage.get, _LABELS)), any(map(_is_odd, counts))]
-    return ModelUsage(own, Usage(*read), *served)
+    (counts, is_odd), named = _read_counts(usage), usage.get("model")
+    served: list[Any] = [*map(_label, map(usage.get, _LABELS)), is_odd]
+    return ModelUsage(named if isinstance(named, str) else model, counts, *served)
 
 
 def sum_usage(parts: Sequence[ModelUsage]) -> Usage:
@@ -227,25 +211,24 @@ def iterations_in(usage: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [part for part in parts if isinstance(part, Mapping)] if isinstance(parts, list) else []
 
 
-def _counts(usage: Mapping[str, Any]) -> list[object]:
-    """Return what the API gave as counts, in the order of the fields of `Usage`."""
-    cached, server = _part(usage, "cache_creation"), _part(usage, "server_tool_use")
-    return [
+def _read_counts(usage: Mapping[str, Any]) -> tuple[Usage, bool]:
+    """Return the counts, and whether the API gave something else than a count. What is left out or null is zero."""
+    details = ("cache_creation", "server_tool_use", "output_tokens_details")
+    cached, server, output = [part if isinstance(part := usage.get(name), Mapping) else {} for name in details]
+    given = [  # in the order of the fields of `Usage`
         usage.get("input_tokens"),
         usage.get("output_tokens"),
         usage.get("cache_creation_input_tokens"),
         usage.get("cache_read_input_tokens"),
         cached.get("ephemeral_5m_input_tokens"),
         cached.get("ephemeral_1h_input_tokens"),
-        _part(usage, "output_tokens_details").get("thinking_tokens"),
+        output.get("thinking_tokens"),
         server.get("web_search_requests"),
         server.get("web_fetch_requests"),
     ]
-
-
-def _plain(usage: Mapping[str, Any]) -> Usage:
-    counts: list[Any] = [*map(_count, _counts(usage))]
-    return Usage(*counts)
+    counts: list[Any] = [value if type(value) is int and 0 <= value <= _MOST else 0 for value in given]
+    is_odd = any(value is not None and value is not count for value, count in zip(given, counts, strict=True))
+    return Usage(*counts), is_odd
 
 
 @set_module("toolloop")
