@@ -350,19 +350,24 @@ class Engine:
     # --- effects ---
 
     def _find_effect(self) -> Effect | None:
-        state, operations = self.journal.state, self.progress.operations
+        state = self.journal.state
         for effect in outstanding(state):
-            if operations and any(key in operations for key in list_keys(effect)):
+            if self.progress.operations and not self._may_begin_beside_others(effect):
                 continue
-            if operations and isinstance(effect, SendRequest) and not self.progress.leaves_room(effect):
-                continue
-            if isinstance(effect, RunCall) and not self._runs.has_place(effect):
-                continue  # it is recorded as started only when its thread can begin
             if self.error is not None and not isinstance(effect, CancelRequest):
                 continue  # the operations in progress must end first
             if self._holds is None or not self._holds(state, effect):
                 return effect
         return None
+
+    def _may_begin_beside_others(self, effect: Effect) -> bool:
+        """Return whether an effect is not in progress, and what is leaves room for it."""
+        operations = self.progress.operations
+        if any(key in operations for key in list_keys(effect)):
+            return False
+        if isinstance(effect, RunCall):
+            return self._runs.has_place(effect)  # it is recorded as started only when its thread can begin
+        return not isinstance(effect, SendRequest) or self.progress.leaves_room(effect)
 
     def _drop_stale_questions(self) -> None:
         """Cancel questions that the loop no longer waits for: they may be slow, and a new one may be due."""

@@ -181,8 +181,9 @@ class InProgress:
         loop = driven_at(self.journal.state, operation.path)
         match operation.work:
             case ModelRequest(summary=None):
-                is_open = loop is not None and isinstance(loop.phase, Requesting)
-                return is_open and not is_given_up(self.journal.state, operation)
+                if loop is None or not isinstance(loop.phase, Requesting):
+                    return False
+                return not (loop.phase.stopping and is_given_up(self.journal.state, operation))
             case ModelRequest():
                 return loop is not None and isinstance(loop.phase, Ready)
             case CallRun() as run:

@@ -7,7 +7,7 @@ import hashlib
 import os
 from collections.abc import Callable, Iterator
 from itertools import count
-from typing import Any, Literal
+from typing import Literal
 
 from attrs import asdict, define, field
 
@@ -17,7 +17,6 @@ from toolloop._public import set_module
 from toolloop.events import WatchEvent
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.call_changes import round_at
-from toolloop.machine.record.loop import Phase
 from toolloop.machine.record.state import State
 from toolloop.machine.tree import step
 from toolloop.stores.arguments import check_text
@@ -102,11 +101,10 @@ def record_kind(event: ev.Event) -> Kind:
 def is_new_turn(before: State, after: State) -> bool:
     """Return whether a wait of the caller, or a result, may have ended between two states."""
     old, new = before.root.phase, after.root.phase
-    return type(old) is not type(new) or _list_fields(old) != _list_fields(new)
-
-
-def _list_fields(phase: Phase) -> dict[str, Any]:
-    return asdict(phase, recurse=False, filter=lambda part, _: part.name != "round")
+    if old is new or type(old) is not type(new):
+        return old is not new
+    was, now = [asdict(each, recurse=False, filter=lambda part, _: part.name != "round") for each in (old, new)]
+    return was != now
 
 
 # --- ids -------------------------------------------------------------------------------------------------------------
