@@ -15,22 +15,29 @@ from __future__ import annotations
 import logging
 import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Protocol
 
 from typing_extensions import override
 
 from toolloop._forks import keep_to_parent
+from toolloop._interface.call_names import join_path
 from toolloop._journal.event_bus import EventBus, ObserversOf, no_observers
-from toolloop._journal.past_calls import PastCalls
 from toolloop._journal.records import Kind, MakeEvent, PendingRecord, is_new_turn, record_kind
 from toolloop._journal.reporting import watch
+from toolloop._journal.store_access import safely
 from toolloop.errors import AlreadyDecided, Conflict, IllegalCommand
 from toolloop.machine.record import journal_events as ev
-from toolloop.machine.record.state import State
+from toolloop.machine.record.call_changes import round_at
+from toolloop.machine.record.loop import Round, round_of
+from toolloop.machine.record.state import Path, State
 from toolloop.machine.rules.calls import LATEST
+from toolloop.machine.rules.deciding import was_decided
 from toolloop.machine.tree import step
+from toolloop.machine.values.calls import Call, Outcome
+from toolloop.stores.protocol import Store
 
 LOG = logging.getLogger("toolloop")
 
@@ -139,6 +146,56 @@ class Journal(Protocol):
 
     def find_lease_end(self) -> float | None:
         """Return the end of the lease, in seconds since the epoch; None without a lease."""
+
+
+class PastCalls:
+    """The decided and expired calls of rounds that were closed, by name. Of calls with the same name, the last."""
+
+    def __init__(self) -> None:
+        """Start without calls."""
+        self._calls: dict[str, Call] = {}
+
+    @classmethod
+    def of(cls, states: Iterable[State]) -> PastCalls:
+        """Return the calls of a journal, also of open rounds. `states`: those after each of its events."""
+        past, last = cls(), State({})
+        for state in states:
+            past.note(last, state)
+            last = state
+        for path, loop in last.loops.items():
+            past._add(path, round_of(loop))
+        return past
+
+    def note(self, before: State, after: State) -> None:
+        """Note the calls of the rounds that an event has closed."""
+        for path, loop in before.loops.items():
+            if after.loops.get(path) is loop or (old := round_of(loop)) is None:
+                continue
+            new = round_at(after, path)
+            if new is None or new.iteration != old.iteration:
+                self._add(path, old)
+
+    def _add(self, path: Path, round_: Round | None) -> None:
+        for call in () if round_ is None else round_.calls:
+            if call.decision is not None or (call.result is not None and call.result.outcome is Outcome.EXPIRED):
+                self._calls[join_path((*path, call.id))] = call
+
+    def explain(self, error: AlreadyDecided) -> AlreadyDecided:
+        """Return the error with the decision on its call, if it is known here."""
+        call = None if error.decision is not None or error.call is None else self._calls.get(error.call)
+        return error if call is None else was_decided(str(error.call), call, type(error))
+
+
+def past_calls(store: Store, loop_id: str) -> PastCalls:
+    """Return the decided calls of the closed rounds of a stored loop.
+
+    Raises:
+        StoreError: the store failed, or the journal cannot be read.
+
+    """
+    from toolloop.stores.codec import replay  # noqa: PLC0415 - cattrs is loaded when it is first needed
+
+    return PastCalls.of(state for _, state in replay(safely(loop_id, partial(store.load, loop_id)).entries))
 
 
 class LocalJournal(Journal):

@@ -21,13 +21,12 @@ from typing_extensions import override
 from toolloop._forks import keep_to_parent
 from toolloop._journal.batch_writer import Batch, BatchWriter
 from toolloop._journal.event_bus import EventBus, ObserversOf, no_observers
-from toolloop._journal.journal import INHERITED, Journal, read_clock
+from toolloop._journal.journal import INHERITED, Journal, PastCalls, past_calls, read_clock
 from toolloop._journal.lease_term import LeaseTerm
-from toolloop._journal.past_calls import PastCalls
 from toolloop._journal.rebasing import Reading, Rebase, drop_repeats, find_dropped_start, make_loss, outlives_lease
 from toolloop._journal.records import Kind, MakeEvent, PendingRecord, is_new_turn, make_event_id, record_kind
 from toolloop._journal.restoring import OwnStarts, make_set_back_error
-from toolloop._journal.store_access import Place, load_after, past_calls, safely
+from toolloop._journal.store_access import Place, load_after, safely
 from toolloop.errors import AlreadyDecided, CallerError, Conflict, StaleRevision, StoreError
 from toolloop.machine.queries import implied
 from toolloop.machine.record import journal_events as ev

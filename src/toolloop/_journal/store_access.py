@@ -12,7 +12,6 @@ from attrs import field, frozen
 
 from toolloop._forks import ProcessState
 from toolloop._journal.event_bus import LOG
-from toolloop._journal.past_calls import PastCalls
 from toolloop.errors import LoopNotFound, StaleRevision, StoreError, UnreadableSnapshot
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.state import State
@@ -366,15 +365,3 @@ def load_after(
         raise StaleRevision(f"the store has revision {found.rev} of the loop {loop_id!r}, not {rev}", loop_id=loop_id)
     count(found.entries)
     return found.rev, {entry.id: decode_event(entry) for entry in found.entries}
-
-
-def past_calls(store: Store, loop_id: str) -> PastCalls:
-    """Return the decided calls of the closed rounds of a stored loop.
-
-    Raises:
-        StoreError: the store failed, or the journal cannot be read.
-
-    """
-    from toolloop.stores.codec import replay  # noqa: PLC0415 - likewise
-
-    return PastCalls.of(state for _, state in replay(safely(loop_id, partial(store.load, loop_id)).entries))

@@ -14,9 +14,10 @@ from toolloop._handles.commands import Commands
 from toolloop._handles.forking import Fork
 from toolloop._interface.decisions import name_of
 from toolloop._interface.shown import Named, bind_to_digest
+from toolloop._journal.journal import past_calls
 from toolloop._journal.lease import is_held
 from toolloop._journal.shared_journal import SharedJournal
-from toolloop._journal.store_access import load_state, past_calls, safely
+from toolloop._journal.store_access import load_state, safely
 from toolloop.errors import AlreadyDecided, Conflict, NotAllowed, UnknownCall
 from toolloop.inbox.items import InboxCall
 from toolloop.inbox.rights.links import Link, kind_of
