@@ -29,8 +29,11 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("_handles",),
     ("_runner", "inbox"),
     ("_worker", "testing", "otel", "_cli"),
-    ("dbos", "acp", "agui"),
+    ("dbos",),
+    ("acp", "agui"),
 )
+# They stand outside of the house, as a program of a user does: they import only public names, and no room imports them.
+OUTSIDE = FLOORS[-1]
 FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
 NOT_HERE = "Not here:"
 _HOLD_STATEMENTS = (ast.stmt, ast.excepthandler, ast.match_case)  # an expression holds no import
@@ -93,6 +96,8 @@ def imported_rooms(room: str) -> list[str]:
     own = room.partition("/")[0]
     modules = {module for file in files_of(room) for module in imports(file, for_types=False)}
     found = {module.split(".")[1] for module in modules if module.startswith("toolloop.")}
+    if own in OUTSIDE:  # public names of `toolloop` itself are of no room
+        found &= FLOOR.keys()
     if strange := found - FLOOR.keys():
         raise ValueError(f"{room} imports {sorted(strange)}, which are not rooms")
     return [each for each in FLOOR if each in found - {own}]

@@ -37,6 +37,7 @@ CONSTANTS = {
     "Block": "A content block, in the shape of the API.",
     "FORMAT": "The number of the format that is written; see [the format](../format.md).",
     "JSON": "Any JSON value. For type checkers it is `Any`.",
+    "LIMITS": "The classes of the ends that a limit caused: after one of them, `extend` continues the loop.",
     "NOT_RUN": "The result that `repair` gives to a call without one.",
     "NO_WORDS": "The text that `repair` gives to an error result without a text.",
     "OPTION_NAMES": "The parameters that go beside the body of a request.",

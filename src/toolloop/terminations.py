@@ -8,6 +8,7 @@ from typing import ClassVar
 from attrs import frozen
 
 __all__ = [
+    "LIMITS",
     "BudgetExceeded",
     "Expired",
     "Failed",

@@ -17,13 +17,12 @@ from acp import PROTOCOL_VERSION, RequestError, schema
 from acp.core import Connection
 from pydantic import BaseModel, ValidationError
 
-from toolloop._handles.asynchronous import AsyncToolLoopHandle
-from toolloop._public import set_module
+from toolloop import AsyncToolLoopHandle
 from toolloop.acp.loops import FOLDER, ROOT, TITLE, AcpSession, Factory
 from toolloop.acp.session import Session
 from toolloop.acp.transport import LineTransport
 from toolloop.errors import LoopNotFound, ToolLoopError
-from toolloop.machine.values.jsontext import JSON
+from toolloop.types import JSON
 
 _PAGE = 50  # sessions of a list
 _FAILED, _UNKNOWN, _BAD = -32603, -32002, -32602
@@ -175,7 +174,6 @@ def _read_block(part: Any) -> JSON:
     raise RequestError(_BAD, f"prompt: this {part.type} is not supported")
 
 
-@set_module("toolloop.acp")
 async def serve(factory: Factory, source: BinaryIO, sink: BinaryIO) -> None:
     """Serve loops to an editor, until it closes its end. It needs asyncio.
 

@@ -8,17 +8,12 @@ from typing import Any
 
 from attrs import field, frozen
 
-from toolloop._interface.config import LoopConfig
-from toolloop._public import set_module
-from toolloop.inbox import AsyncInbox, May
-from toolloop.machine.values.calls import Grant
-from toolloop.machine.values.jsontext import JSON
-from toolloop.machine.values.names import Person
+from toolloop import AsyncInbox, Grant, LoopConfig, Person
+from toolloop.inbox import May
 from toolloop.providers import AsyncProvider
-from toolloop.providers.anthropic import AsyncSdkClient
-from toolloop.stores.protocol import Store
+from toolloop.stores import Store
 from toolloop.tools import Context
-from toolloop.tools.registry import Tools
+from toolloop.types import JSON, AsyncSdkClient, Tools
 
 # The metadata of the loops of an editor. A loop without it is not a session.
 PERSON, FOLDER, TITLE = "acp.person", "acp.cwd", "acp.title"
@@ -29,7 +24,6 @@ def _to_person(person: str | Person) -> Person:
     return person if isinstance(person, Person) else Person(person)
 
 
-@set_module("toolloop.acp")
 @frozen
 class AcpSession:
     """A session that an editor opens.
@@ -44,7 +38,6 @@ class AcpSession:
     id: str | None = None
 
 
-@set_module("toolloop.acp")
 @frozen
 class AcpLoops:
     """The parts of the loops of an editor.

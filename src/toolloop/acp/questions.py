@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import partial
@@ -12,20 +13,15 @@ from acp import RequestError
 from acp.core import Connection
 from attrs import define, field
 
-from toolloop._drivers.event_loops import call_soon, in_thread
-from toolloop._handles.asynchronous import AsyncToolLoopHandle
+from toolloop import Approve, AsyncInbox, AsyncToolLoopHandle, Deny, Grant, Rerun, ToolCall
 from toolloop.acp.loops import AcpLoops
 from toolloop.acp.screen import Screen
 from toolloop.errors import CallerError
-from toolloop.inbox import AsyncInbox, Offer
-from toolloop.inbox.shown.words import PAST
-from toolloop.inbox.watching import retry_store_errors
-from toolloop.machine.values.calls import Approve, Decision, Deny, Grant, Rerun
-from toolloop.machine.values.jsontext import JSON
-from toolloop.stores.optional import now_at, watching
-from toolloop.tools.calls import ToolCall
+from toolloop.inbox import Offer, retry_store_errors
+from toolloop.types import JSON, Decision
 
-_POLL = 1.0  # seconds, for deadlines, and for stores that do not report changes
+_POLL = 1.0  # seconds, for deadlines
+_PAST = {"approve": "approved", "deny": "denied", "answer": "answered", "rerun": "started again"}
 _LATE = "Your answer came later, and changes nothing."
 Option = tuple[str, str, str, Decision]  # its id, what the person reads, the kind of the protocol, and what it means
 Card = asyncio.Task[Decision | None]  # the answer to a question that the editor shows; None: it decides nothing
@@ -78,18 +74,28 @@ class Questions:
 
     async def ask(self, turn: Turn) -> None:
         """Ask about the calls that the person may decide, until all are decided or the questions are given up."""
-        with watching(self.loops.store, partial(call_soon(), turn.news.set)):
+        watching = asyncio.create_task(self._watch(turn))
+        try:
             while await self._look(turn):
                 with suppress(TimeoutError):
                     await asyncio.wait_for(turn.news.wait(), _POLL)
                 turn.news.clear()
+        finally:
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
+
+    async def _watch(self, turn: Turn) -> None:
+        """Look again after each change of the loop, also if another process made it."""
+        changes = self.inbox.watch(self.handle.loop_id)
+        async for _ in changes:
+            turn.news.set()
 
     async def _look(self, turn: Turn) -> bool:
         """Take each card that is answered or whose call is decided elsewhere, and ask about new calls.
 
         Return whether cards are left that count.
         """
-        self.handle.tick(await in_thread(partial(now_at, self.loops.store)))
+        self.handle.tick(await asyncio.to_thread(getattr(self.loops.store, "now", time.time)))
         await self.handle.flush()
         waiting = {call.digest: call for call in self.handle.pending}
         for digest, (call, card) in [*turn.open.items()]:
@@ -187,9 +193,9 @@ class Questions:
         trail = await self.inbox.trail(self.handle.loop_id)
         last = next((each for each in reversed(trail) if each.path == call.path), None)
         what = f"{call.name} does not wait any more."
-        if last is not None and last.kind in PAST:
+        if last is not None and last.kind in _PAST:
             edited = " with another input" if last.kind == "approve" and last.content is not None else ""
-            what = f"{last.by or 'Somebody'} {PAST[last.kind]} {call.name}{edited}."
+            what = f"{last.by or 'Somebody'} {_PAST[last.kind]} {call.name}{edited}."
         await self.screen.note(f"{what} {then}".strip())
         if last is None or last.kind not in ("approve", "rerun"):
             await self.screen.finish("/".join(call.path), what, is_error=last is None or last.kind != "answer")

@@ -9,14 +9,13 @@ from typing import Any
 
 from acp.core import Connection
 
-from toolloop import events as ev
-from toolloop._handles.asynchronous import AsyncToolLoopHandle
+from toolloop import AsyncToolLoopHandle, ToolCall, events as ev
 from toolloop.acp.loops import AcpLoops
-from toolloop.inbox.items import gist_of
-from toolloop.inbox.transcript import escape_hidden, read_parts
-from toolloop.machine.values.jsontext import JSON
-from toolloop.tools.calls import ToolCall
-from toolloop.tools.secrets import hide_secrets
+from toolloop.inbox import escape_hidden, read_parts
+from toolloop.tools import hide_secrets
+from toolloop.types import JSON
+
+_LONGEST = 80  # characters of an input in a title
 
 
 class Screen:
@@ -129,7 +128,8 @@ class Screen:
 
 
 def _title(tool: str, given: Mapping[str, JSON]) -> str:
-    return escape_hidden(f"{tool}: {gist_of(given)}" if given else tool)
+    gist = " · ".join(" ".join(str(each).split()) for each in given.values())
+    return escape_hidden(f"{tool}: {gist[:_LONGEST]}" if gist else tool)
 
 
 def _text(text: str) -> JSON:

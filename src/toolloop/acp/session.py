@@ -11,16 +11,14 @@ from textwrap import shorten
 from acp import RequestError
 from acp.core import Connection
 
-from toolloop._handles.asynchronous import AsyncToolLoopHandle
-from toolloop._interface.results import Completed, Error
+from toolloop import AsyncToolLoopHandle, Completed, Error
 from toolloop.acp.loops import TITLE, AcpLoops
 from toolloop.acp.questions import Questions, Turn
 from toolloop.acp.screen import Screen
 from toolloop.errors import Conflict, NotAllowed, ToolLoopError
-from toolloop.inbox.transcript import escape_hidden
-from toolloop.inbox.watching import retry_store_errors
-from toolloop.machine.values.jsontext import JSON
+from toolloop.inbox import escape_hidden, retry_store_errors
 from toolloop.terminations import LIMITS
+from toolloop.types import JSON
 
 _REASONS = {"complete": "end_turn", "refused": "refusal", "truncated": "max_tokens"}
 _LONGEST = 80  # characters of a title

@@ -19,24 +19,18 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from toolloop._handles.asynchronous import AsyncToolLoopHandle
-from toolloop._interface.config import LoopConfig
-from toolloop._interface.loop_params import as_registry
-from toolloop._public import set_module
+from toolloop import AsyncInbox, AsyncToolLoopHandle, AsyncWorker, LoopConfig, ToolRegistry
 from toolloop._web import Who, for_hosts
-from toolloop._worker.asynchronous import AsyncWorker
 from toolloop.agui.conversation import SHOWS, Event, Terms
 from toolloop.agui.doors import Door, check_id, read_input
 from toolloop.agui.threads import Driver, Threads
 from toolloop.agui.visit import Visit, end_of
 from toolloop.errors import CallerError, LoopNotFound, NotAllowed, StoreError, ToolLoopError
-from toolloop.inbox import AsyncInbox, May, Sees
-from toolloop.inbox.live import LiveEvents
+from toolloop.inbox import LiveEvents, May, Sees
 from toolloop.providers import AsyncProvider
-from toolloop.providers.anthropic import AsyncSdkClient
 from toolloop.stores import Store
 from toolloop.tools import Context
-from toolloop.tools.registry import Tools
+from toolloop.types import AsyncSdkClient, Tools
 
 LOCAL: Final = ("localhost", "127.0.0.1", "[::1]")
 _LIVE = 0.25  # seconds between two texts of a reply, for clients of other processes
@@ -49,7 +43,6 @@ _HEADERS = (
 )
 
 
-@set_module("toolloop.agui")
 def agui_app(  # noqa: PLR0913 - what an application decides
     store: Store,
     provider: AsyncProvider | AsyncSdkClient,
@@ -104,7 +97,7 @@ def agui_app(  # noqa: PLR0913 - what an application decides
     """  # prose: ok
     _check(who, anybody, show, origins=origins, hosts=hosts, front_end_tools=front_end_tools)
     AsyncInbox(store).as_(anybody or "a person", may=may, sees=sees)  # checks them
-    registry, live = as_registry(tools), LiveEvents()
+    registry, live = tools if isinstance(tools, ToolRegistry) else ToolRegistry(tools), LiveEvents()
     config = LoopConfig() if config is None else config
     watched = evolve(config, observers=(*config.observers, live))
     drives = partial(AsyncWorker, store, provider, registry, context=context, config=watched, live=_LIVE)
@@ -191,7 +184,8 @@ class _Stream(Response):
         def leave() -> None:
             group.cancel_scope.cancel()
 
-        group, visit = anyio.create_task_group(), self._visit(write, leave)
+        group = anyio.create_task_group()
+        visit = self._visit(write, leave, group.start_soon)
         await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
         async with group:
             group.start_soon(self._until_gone, receive, group.cancel_scope)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, Final
@@ -10,16 +11,14 @@ from typing import Any, Final
 from ag_ui.core import Message, Tool
 from attrs import frozen
 
-from toolloop._interface.loop_params import may_be_brought
-from toolloop._journal.records import said_id
-from toolloop.inbox import ShownLoop
-from toolloop.machine.values.calls import text_of_content
-from toolloop.machine.values.jsontext import JSON
+from toolloop.inbox import ShownLoop, derive_message_id
+from toolloop.types import JSON
 
 SHOWS: Final = ("text", "reasoning", "calls", "results", "nested", "usage")
 _WORDS = {"denied": "denied", "expired": "denied", "not_run": "denied"}  # of calls that did not run, by outcome
 _MIMES = {"image": ("image/jpeg", "image/png", "image/gif", "image/webp"), "document": ("application/pdf",)}
 _MOVED = {"id": "toolloop.moved", "role": "reasoning", "content": ""}
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")  # of a tool
 Event = dict[str, Any]  # an event or a message of AG-UI, as JSON
 
 
@@ -63,14 +62,20 @@ class Terms:
         found, refused = dict[str, Event](), list[str]()
         for each in tools:
             schema = each.parameters or {"type": "object", "properties": {}}
-            definition = {"name": each.name, "description": each.description, "input_schema": schema}
             is_free = each.name not in found and each.name not in self.taken
             is_named = any(fnmatchcase(each.name, pattern) for pattern in self.patterns)
-            if is_free and is_named and may_be_brought(definition):
+            if is_free and is_named and _is_taken_by_the_api(each.name, schema):
+                definition = {"name": each.name, "description": each.description, "input_schema": schema}
                 found[each.name] = definition
             else:
                 refused.append(each.name)
         return found, refused
+
+
+def _is_taken_by_the_api(name: str, schema: Any) -> bool:
+    """Return whether `say` takes a tool. One that it refuses would take all others with it."""
+    is_of_object = isinstance(schema, dict) and schema.get("type") == "object"
+    return bool(_NAME.fullmatch(name)) and is_of_object and isinstance(schema.get("properties", {}), dict)
 
 
 def result_id(call_id: str) -> str:
@@ -95,7 +100,7 @@ def messages_of(shown: ShownLoop, terms: Terms, outcomes: Mapping[str, str]) -> 
     said = [(each["id"], each["role"], _blocks(each["content"])) for each in shown["messages"]]
     results: dict[str, Any] = {call: (one["text"], one["is_error"]) for call, one in shown["results"].items()}
     for block in (block for *_, blocks in said for block in blocks if block["type"] == "tool_result"):
-        results[block["tool_use_id"]] = text_of_content(block.get("content", "")), bool(block.get("is_error"))
+        results[block["tool_use_id"]] = _text_of(block.get("content", "")), bool(block.get("is_error"))
     for name, role, blocks in said:
         if role == "assistant":
             calls = [block for block in blocks if block["type"] == "tool_use" and terms.has_call(block["name"])]
@@ -129,8 +134,12 @@ def _call(block: Mapping[str, Any]) -> Event:
 
 def _said(name: str, blocks: Sequence[Any]) -> Event:
     if all(block["type"] == "text" for block in blocks):
-        return {"id": name, "role": "user", "content": text_of_content(blocks)}
+        return {"id": name, "role": "user", "content": _text_of(blocks)}
     return {"id": name, "role": "user", "content": [*filter(None, map(_part, blocks))]}
+
+
+def _text_of(content: JSON) -> str:
+    return "\n".join(block["text"] if block["type"] == "text" else f"[{block['type']}]" for block in _blocks(content))
 
 
 def _blocks(content: JSON) -> Sequence[Any]:
@@ -176,7 +185,7 @@ def loop_id_of(message: Message, person: str) -> str:
     """Return the id under which the loop has a message that a client of a person made, or that the loop sent."""
     match message.role:
         case "user":
-            return said_id(key_of(person, message.id))
+            return derive_message_id(key_of(person, message.id))
         case "tool":
             return result_id(message.tool_call_id)
     return message.id

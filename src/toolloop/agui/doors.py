@@ -11,8 +11,8 @@ from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
+from toolloop import Person
 from toolloop._web import CLOSE, Who, ask_who, is_of_this_site, is_own_address, read_body
-from toolloop.machine.values.names import Person
 
 MOST: Final = 16_000_000  # bytes of an input: a client sends the whole conversation each time
 _LONGEST = 256  # characters of the id of a thread or a run

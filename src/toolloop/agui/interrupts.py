@@ -6,13 +6,11 @@ from collections.abc import Mapping
 
 from ag_ui.core import ResumeEntry
 
-from toolloop._interface.loop_view import PendingView
-from toolloop._interface.standing import Standing
+from toolloop import Answer, Approve, Deny, Rerun
 from toolloop.agui.conversation import Event
 from toolloop.errors import DecisionConflict
 from toolloop.inbox import Offer
-from toolloop.machine.values.calls import Answer, Approve, Decision, Deny, Rerun
-from toolloop.machine.values.jsontext import JSON
+from toolloop.types import JSON, Decision, PendingView, Standing
 
 _SHOWN = ("why", "path", "names", "input", "preview")  # of a call, for an app that shows it in its own way
 _UNKNOWN = "no interrupt of this server has this id"

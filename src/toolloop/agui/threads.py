@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import json
-from collections.abc import Callable
+import sys
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from functools import partial
+from inspect import isawaitable
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 from attrs import define, field, frozen
 
-from toolloop._drivers.event_loops import spawn
-from toolloop._worker.asynchronous import AsyncWorker
+from toolloop import AsyncInbox, AsyncWorker, Person, ToolCall
 from toolloop.agui.conversation import Terms
 from toolloop.agui.doors import LOG
 from toolloop.errors import Conflict
-from toolloop.inbox import Action, AsyncInbox, May, Seen, Sees
-from toolloop.inbox.live import LiveEvents
-from toolloop.inbox.rights.rights import with_answers
-from toolloop.machine.values.names import Person
+from toolloop.inbox import Action, LiveEvents, May, Seen, Sees
 from toolloop.stores import Store, StoredLoop
-from toolloop.tools.calls import ToolCall
 
 
 @define
@@ -33,12 +32,13 @@ class Driver:
     worker: AsyncWorker | None
     _stop: anyio.Event = field(factory=anyio.Event)
     _done: anyio.Event | None = None
+    _task: object = None  # an event loop keeps no reference to its tasks
 
     def start(self) -> None:
         """Start the task, unless it runs."""
         if self.worker is not None and (self._done is None or self._done.is_set()):
             self._done = anyio.Event()
-            spawn(partial(self._run, self.worker, self._done))
+            self._task = _spawn(partial(self._run, self.worker, self._done))
 
     async def _run(self, worker: AsyncWorker, done: anyio.Event) -> None:
         try:
@@ -53,6 +53,14 @@ class Driver:
         self._stop.set()
         if self._done is not None:
             await self._done.wait()
+
+
+def _spawn(run: Callable[[], Coroutine[Any, Any, None]]) -> object:
+    """Run an async function in a task that belongs to the event loop, and not to the request that came first."""
+    loop: Any = anyio.lowlevel.current_token().native_token
+    if isinstance(loop, asyncio.AbstractEventLoop):
+        return loop.create_task(run())
+    return sys.modules["trio"].lowlevel.spawn_system_task(run)
 
 
 @frozen
@@ -84,20 +92,26 @@ class Threads:
         `is_front_end`: answers are results that a front end has made, so only calls of its own tools take them.
         """
 
-        def may(person: Person, action: Action, loop: StoredLoop, call: ToolCall | None) -> bool:
+        def may(person: Person, action: Action, loop: StoredLoop, call: ToolCall | None) -> bool | Awaitable[bool]:
             """Return whether the person may do that. It is asked as it is stored, whatever was shown before."""
             is_theirs = call is None or (call.why != "approval" and (call.brought or not is_front_end))
             if action == "answer" and not is_theirs:
                 return False  # clients give no result of a tool of the server that did not start
-            return self.may is None or with_answers(self.may)(person, action, loop, call)
+            return True if self.may is None else self.may(person, action, loop, call)
 
         return AsyncInbox(self.store).as_(person, may=may, sees=self._seen, via="agui")
 
-    def _seen(self, person: Person) -> Seen:
+    def _seen(self, person: Person) -> Seen | Awaitable[Seen]:
         """Return the metadata of the threads of a person. It is called in threads."""
         if self.sees is None:
             return [{"agui": self.name, "owner": person.name}]
-        seen: Seen = with_answers(self.sees)(person)
+        seen = self.sees(person)
+        return self._await_seen(seen) if isawaitable(seen) else self._only_mine(seen)
+
+    async def _await_seen(self, seen: Awaitable[Seen]) -> Seen:
+        return self._only_mine(await seen)
+
+    def _only_mine(self, seen: Seen) -> Seen:
         mine = [each for each in ([{}] if seen is None else seen) if each.get("agui", self.name) == self.name]
         return [{**each, "agui": self.name} for each in mine]
 

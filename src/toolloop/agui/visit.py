@@ -11,24 +11,18 @@ from contextlib import aclosing
 from functools import partial
 from typing import Any, Final
 
-import anyio
 from ag_ui.core import PROTOCOL_VERSION, RunAgentInput, UserMessage
 from attrs import define, evolve, field, frozen
 
-from toolloop._drivers.event_loops import only_error
-from toolloop._interface.loop_view import PendingView
-from toolloop._interface.standing import Standing
+from toolloop import Answer, AsyncInbox, Person
 from toolloop.agui.conversation import Event, Terms, blocks_of, is_known, key_of, messages_of, snapshots, with_ids_of
 from toolloop.agui.doors import LOG
 from toolloop.agui.interrupts import make_interrupt, read_answer, why_not
 from toolloop.agui.threads import Threads
 from toolloop.agui.translating import Translator
 from toolloop.errors import BadTool, CallerError, LoopNotFound, StoreError, ToolLoopError
-from toolloop.inbox import AsyncInbox, Offer, ShownLoop
-from toolloop.inbox.live import EventReader
-from toolloop.inbox.watching import AT_REST, LoopChange, retry_store_errors
-from toolloop.machine.values.calls import Answer, Decision
-from toolloop.machine.values.names import Person
+from toolloop.inbox import EventReader, LoopChange, Offer, ShownLoop, retry_store_errors
+from toolloop.types import Decision, PendingView, Standing
 
 HEARTBEAT: Final = 15.0  # seconds
 _TOOL = "the server takes no such tool from a front end, or has one of this name"
@@ -78,6 +72,7 @@ class Visit:
         asked: the input.
         send: sends an event; None is a sign of life.
         give_up: called when the client is too slow.
+        start: starts an async function in a task of the run.
 
     """
 
@@ -86,9 +81,11 @@ class Visit:
     asked: RunAgentInput
     send: Callable[[Event | None], Awaitable[None]]
     give_up: Callable[[], None]
+    start: Callable[..., object]
     inbox: AsyncInbox = field(init=False)
     loop_id: str = field(init=False)
     _notes: list[Event] = field(init=False, factory=list)  # what was not applied, and why
+    _failure: Exception | None = field(init=False, default=None)  # why the loop could not be followed
 
     def __attrs_post_init__(self) -> None:
         """Find the loop of the thread."""
@@ -207,13 +204,9 @@ class Visit:
         """Send what happens until the loop rests."""
         await self._send_snapshots(snapshots([each.id for each in self.asked.messages], picture.messages))
         translator = Translator(picture.messages, picture.terms)
-        try:
-            async with anyio.create_task_group() as group:
-                if picture.exists:
-                    group.start_soon(retry_store_errors, self.loop_id, partial(self._until_rest, reader))
-                    await self._read(reader, translator)
-        except BaseExceptionGroup as errors:
-            raise only_error(errors, anyio.get_cancelled_exc_class()) from None
+        if picture.exists:
+            self.start(self._until_rest, reader)
+            await self._read(reader, translator)
         return translator
 
     async def _read(self, reader: EventReader, translator: Translator) -> None:
@@ -222,19 +215,27 @@ class Visit:
                 await self.send(each)
         for each in translator.end():
             await self.send(each)
+        if self._failure is not None:
+            raise self._failure
 
     async def _until_rest(self, reader: EventReader) -> None:
-        """Follow the loop to its next pause."""
+        """Follow the loop to its next pause, and end the reader there."""
+        try:
+            await retry_store_errors(self.loop_id, self._pause)
+        except Exception as error:  # noqa: BLE001 - the run raises it
+            self._failure = error
+        reader.end()
+
+    async def _pause(self) -> None:
         async with aclosing(self.inbox.watch(self.loop_id)) as changes:
             async for change in changes:
                 if self._is_at_rest(change):
-                    reader.end()
                     break
 
     def _is_at_rest(self, change: LoopChange) -> bool:
         """Return whether a loop rests. One that failed and is due again does not, if it is driven here."""
         goes_on = change.retry_at is not None and self.threads.driver.worker is not None
-        return change.status in AT_REST and not change.driven and not goes_on
+        return change.status not in ("runnable", "running", "stopping") and not change.driven and not goes_on
 
     # --- the end -----------------------------------------------------------------------------------------------------
 

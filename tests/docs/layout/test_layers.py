@@ -11,8 +11,8 @@ import tokenize
 from pathlib import Path
 
 import toolloop
-from scripts.rooms import FLOOR, imports
-from scripts.surface import MODULES
+from scripts.rooms import FLOOR, OUTSIDE, files_of, imports
+from scripts.surface import DOORS as PUBLIC, MODULES
 
 SOURCE = Path(toolloop.__file__).parent
 FILES = sorted(SOURCE.rglob("*.py"))
@@ -61,13 +61,36 @@ def test_a_file_imports_only_from_its_own_room_and_from_lower_floors() -> None:
     """No room imports a module at the top of the package that only hands out names."""
     for file in FILES:
         room = room_of(dotted(file))
-        if room in DOORS:
+        if room in DOORS or room in OUTSIDE:
             continue
         for module in imports(file, for_types=room != "events"):
             if module.split(".")[0] == "toolloop":
                 below = room_of(module)
                 assert below in FLOOR, f"{file}: {module} only hands out names"
                 assert below == room or FLOOR[below] < FLOOR[room], f"{file}: {module} is not below"
+
+
+# What else the rooms outside of the house import, and why it is not public.
+NOT_PUBLIC = {
+    "toolloop._public": "hands out their own names as public ones; a program has no need to",
+    "toolloop._web": "checks of HTTP requests, which a program leaves to its framework and proxy: they know no loops",
+}
+
+
+def test_rooms_outside_of_the_house_are_made_of_public_names() -> None:
+    """They show that a program can have a front end of its own. No room needs them."""
+    found = {(room, module) for room in OUTSIDE for file in files_of(room) for module in imports(file)}
+    ours = {(room, module) for room, module in found if module.split(".")[0] == "toolloop"}
+    inner = {module for room, module in ours if not module.startswith(f"toolloop.{room}.") and not is_public(module)}
+    assert {module.rpartition(".")[0] for module in inner} == NOT_PUBLIC.keys()
+    house = [file for file in FILES if room_of(dotted(file)) not in OUTSIDE]
+    assert [file for file in house for room in OUTSIDE if reaches(file, SOURCE / room)] == []
+
+
+def is_public(module: str) -> bool:
+    """Whether an import is of a public module, or of a name that one lists."""
+    door, _, name = module.rpartition(".")
+    return module in PUBLIC or (door in PUBLIC and name in importlib.import_module(door).__all__)
 
 
 def test_errors_ends_and_events_need_only_attrs() -> None:
