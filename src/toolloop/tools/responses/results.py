@@ -14,7 +14,7 @@ from toolloop.machine.values.calls import Call, Outcome, Result, text_of_content
 from toolloop.machine.values.jsontext import JSON, decode, encode, well_formed
 from toolloop.machine.values.setup import Texts
 from toolloop.machine.values.texts import fill_text
-from toolloop.tools.responses.adapter import LOOP_ID, AnthropicMessagesToolResponseAdapter, ToolResponseAdapter
+from toolloop.tools.responses.adapter import LOOP_ID, ToolResponseAdapter
 from toolloop.tools.responses.content import content_of, following, listed
 from toolloop.tools.responses.failure_texts import describe_failure
 from toolloop.tools.responses.response_types import RawOutputs
@@ -82,14 +82,11 @@ class ResultMaker:
 
     def _adapted(self, response: Any) -> Result:
         """Return the adapter's result for a return value or exception."""
-        create = self.adapter.create_messages
         token = LOOP_ID.set(self.loop_id)
         try:
-            messages = create(_tool_use(self.call), response)
+            block, after = self._parts(self.adapter.create_messages(_tool_use(self.call), response))
         finally:
             LOOP_ID.reset(token)
-        is_own = getattr(create, "__func__", None) is AnthropicMessagesToolResponseAdapter.create_messages
-        block, *after = messages[0]["content"] if is_own else self._check_messages(messages)
         is_error = block.get("is_error") is True or issubclass(type(response), BaseException)
         content: Any = block.get("content", "")
         if _is_one_text(content) and (is_error or not _returned_a_block(response, content[0]["text"])):
@@ -108,14 +105,14 @@ class ResultMaker:
             text = well_formed(self.adapter.to_plain_text(response))
         return None if text is None or text == text_of_content(content) else shortened(text)
 
-    def _check_messages(self, messages: Any) -> list[dict[str, JSON]]:
-        """Return the `tool_result` in the message of the caller's adapter, and the blocks after it."""
+    def _parts(self, messages: Any) -> tuple[dict[str, JSON], list[dict[str, JSON]]]:
+        """Return the `tool_result` in an adapter's message, and the blocks after it."""
         match messages:
             case [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": self.call.id} as block, *after]}]:
                 flaws = tuple(BLOCKS["tool_result"].shape("", "", block))
                 is_alone = not (self.call.by_code and after)  # the API accepts nothing after such a result
                 if not flaws and is_alone and isinstance(block.get("content", ""), (str, list)):
-                    return [block, *following(after)]
+                    return block, following(after)
         raise TypeError(
             f"{type(self.adapter).__name__}.create_messages returned an invalid message. It must return a list with "
             f"one user message, which begins with the tool_result of call {self.call.id} (content: a string or a "
