@@ -101,10 +101,10 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 
 @pytest.fixture(params=["handlers", "worker"], autouse=True)
-def drivers(request: pytest.FixtureRequest, site: Site) -> Iterator[None]:
+def drivers(request: pytest.FixtureRequest, site: Site) -> Iterator[str]:
     """The handlers drive alone, or a worker of another process runs beside them."""
     if request.param == "handlers":
-        yield
+        yield request.param
         return
 
     @tool(needs_approval=True)
@@ -119,7 +119,7 @@ def drivers(request: pytest.FixtureRequest, site: Site) -> Iterator[None]:
     with SqliteStore(site.loops) as store, api as client:
         worker = threading.Thread(target=Worker(store, client, [refund], live=0.05).run, args=(stopped,))
         worker.start()
-        yield
+        yield request.param
         stopped.set()
         worker.join(SECONDS)
 
@@ -164,14 +164,18 @@ def test_a_refusal_is_a_status_before_the_first_byte(site: Site) -> None:
     assert "is being driven by process" in answers[0].json()["detail"]
 
 
-def test_an_answer_streams_to_its_request(site: Site) -> None:
-    """Up to a call that waits; and after the approval, to the next request. If a worker was faster, that is a 409."""
+def test_an_answer_streams_to_its_request(site: Site, drivers: str) -> None:
+    """Up to a call that waits; and after the approval, to the next request.
+
+    If a worker was faster, that is a 409 while it drives, and then the chat as it is, without the words before.
+    """
     site.bank.paid.clear()
     chat = site.begun("Order 3 came broken")
     with site.ana.stream("POST", f"{chat}/answer") as response:
         if response.status_code == 200:
             texts, view = site.until(_events(response), "needs_decision")
-            assert texts[-1] == view["text"] == "I ask."
+            assert view["text"] == "I ask."
+            assert texts[-1:] == ["I ask."] or (drivers == "worker" and not texts)
         else:
             assert response.status_code == 409
     path, yes = waiting(site, chat)
