@@ -56,12 +56,6 @@ def rooms_on(floor: int) -> list[str]:
     return [name for room in FLOORS[floor] for name in (room, *inside(room))]
 
 
-@cache
-def _parse(file: Path) -> ast.Module:
-    return ast.parse(file.read_text(encoding="utf-8"))
-
-
-@cache  # the tests ask for the same file many times, and parsing takes milliseconds
 def imports(file: Path, *, at_top: bool = False, for_types: bool = True) -> tuple[str, ...]:
     """Return the modules that a file imports, with the name imported from them.
 
@@ -70,25 +64,36 @@ def imports(file: Path, *, at_top: bool = False, for_types: bool = True) -> tupl
         at_top: Only those loaded with the file.
         for_types: Also those that only type checkers read.
     """
-    tree = _parse(file)
-    found: list[str] = []
-    for node in tree.body if at_top else _nodes(tree, for_types=for_types):
+    return tuple(
+        module
+        for module, is_at_top, is_for_types in _imports(file)
+        if (is_at_top or not at_top) and (for_types or not is_for_types)
+    )
+
+
+@cache  # the tests ask for the same file many times, and parsing takes milliseconds
+def _imports(file: Path) -> tuple[tuple[str, bool, bool], ...]:
+    """Return the modules: whether each is loaded with the file, and whether only type checkers read it."""
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    found: list[tuple[str, bool, bool]] = []
+    for node, is_for_types in _statements(tree):
+        names: list[str] = []
         if isinstance(node, ast.Import):
-            found += [name.name for name in node.names]
+            names = [name.name for name in node.names]
         elif isinstance(node, ast.ImportFrom):
             if node.level:
                 raise ValueError(f"{file} imports relatively")
-            found += [f"{node.module}.{name.name}" for name in node.names]
+            names = [f"{node.module}.{name.name}" for name in node.names]
+        found += [(name, node in tree.body, is_for_types) for name in names]
     return tuple(found)
 
 
-def _nodes(node: ast.AST, *, for_types: bool) -> Iterator[ast.AST]:
-    yield node
-    if not for_types and isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
-        return
+def _statements(node: ast.AST, *, is_for_types: bool = False) -> Iterator[tuple[ast.AST, bool]]:
     for child in ast.iter_child_nodes(node):
         if isinstance(child, _HOLD_STATEMENTS):
-            yield from _nodes(child, for_types=for_types)
+            inner = is_for_types or (isinstance(child, ast.If) and ast.unparse(child.test).endswith("TYPE_CHECKING"))
+            yield child, inner
+            yield from _statements(child, is_for_types=inner)
 
 
 def imported_rooms(room: str) -> list[str]:
