@@ -286,6 +286,28 @@ def test_a_cancellation_outlives_a_store_that_fails(desk: Desk) -> None:
     assert desk.ran == []
 
 
+@pytest.mark.parametrize("text", ["look a.txt", "send bo"])
+def test_a_cancelled_prompt_ends_while_the_store_is_down(desk: Desk, text: str) -> None:
+    """Also one that was not stored yet. It is stopped when the store works again, before the next prompt."""
+    store = failing_store(desk)
+    editor = desk.open()
+    session = editor.new()
+    down = dict.fromkeys(("head", "append", "acquire", "now"), 1_000_000)
+    if text.startswith("look"):
+        store.left.update(down)
+    answer = editor.prompt(session, text)
+    if not text.startswith("look"):
+        editor.card()
+        store.left.update(down)
+    editor.cancel(session)
+    assert answer.result(30) == {"stopReason": "cancelled"}
+    assert "The store cannot be reached." in editor.said
+    store.left.clear()
+    assert editor.turn(session, "hello") == "end_turn"
+    assert [each.kind for each in desk.inbox.trail(session) if each.kind == "stop"] == ["stop"]
+    assert desk.ran == []
+
+
 def test_another_process_that_drives_is_waited_for(desk: Desk) -> None:
     """The thread says so, and the session can be loaded then."""
     editor = desk.open()

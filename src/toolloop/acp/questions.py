@@ -33,6 +33,7 @@ class Turn:
 
     Attributes:
         cancelled: done once the editor cancelled it.
+        is_stuck: set while the store fails.
         is_left: whether its questions are given up: it was cancelled, or another prompt came.
         news: set when something may have happened that its questions wait for.
         asked: the digests of the calls that the person was asked about in it. None is asked about twice.
@@ -41,6 +42,7 @@ class Turn:
     """
 
     cancelled: asyncio.Future[Any] = field(factory=asyncio.Future)
+    is_stuck: asyncio.Event = field(factory=asyncio.Event)
     is_left: bool = False
     news: asyncio.Event = field(factory=asyncio.Event)
     asked: set[str] = field(factory=set)
@@ -50,6 +52,11 @@ class Turn:
         """Give up its questions."""
         self.is_left = True
         self.news.set()
+
+    async def wait_until_given_up(self) -> None:
+        """Wait until it is cancelled, and the store does not take that."""
+        await asyncio.wait({self.cancelled})
+        await self.is_stuck.wait()
 
 
 @define(eq=False)

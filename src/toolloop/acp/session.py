@@ -15,7 +15,7 @@ from toolloop import AsyncToolLoopHandle, Completed, Error
 from toolloop.acp.loops import TITLE, AcpLoops
 from toolloop.acp.questions import Questions, Turn
 from toolloop.acp.screen import Screen
-from toolloop.errors import Conflict, NotAllowed, ToolLoopError
+from toolloop.errors import Conflict, NotAllowed, StoreError, ToolLoopError
 from toolloop.inbox import escape_hidden, retry_store_errors
 from toolloop.terminations import LIMITS
 from toolloop.types import JSON
@@ -34,12 +34,14 @@ class Session:
         self._screen = Screen(loops, folder, handle, editor)
         self._questions = Questions(loops, handle, self._inbox, self._screen, editor)
         self._turns: set[Turn] = set()
+        self._works: set[asyncio.Task[str]] = set()
         self._driving = asyncio.Lock()
 
     async def drive(self, content: list[JSON] | None = None) -> str:
         """Say something, drive the loop as far as it goes, and return the stop reason of the protocol.
 
-        A store that fails is asked again a second later: what was said counts once, and what was done is kept.
+        A store that fails is asked again a second later: what was said counts once, and what was done is kept. A turn
+        that is cancelled meanwhile ends, and is stopped when the store works again: the next turn waits for that.
 
         Raises:
             ToolLoopError: the loop cannot take it.
@@ -49,12 +51,38 @@ class Session:
         self._leave_questions()
         turn, key = Turn(), uuid.uuid4().hex
         self._turns.add(turn)  # before anything is awaited, so that a cancellation right behind it finds it
+        work = asyncio.create_task(self._work(turn, content, key))
+        given_up = asyncio.create_task(turn.wait_until_given_up())
+        self._works.add(work)
+        work.add_done_callback(self._works.discard)
+        try:
+            await asyncio.wait({work, given_up}, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            work.cancel()
+            raise
+        finally:
+            given_up.cancel()
+        if work.done():
+            return work.result()
+        work.add_done_callback(lambda work: work.cancelled() or work.exception())  # its prompt has its answer
+        await self._screen.note("The store cannot be reached. What was said is kept, and stopped once it can.")
+        return "cancelled"
+
+    async def _work(self, turn: Turn, content: list[JSON] | None, key: str) -> str:
         try:
             async with self._driving:
-                return await retry_store_errors(self.id, partial(self._run, turn, content, key))
+                return await retry_store_errors(self.id, partial(self._try, turn, content, key))
         finally:
             turn.leave()
             self._turns.discard(turn)
+
+    async def _try(self, turn: Turn, content: list[JSON] | None, key: str) -> str:
+        turn.is_stuck.clear()
+        try:
+            return await self._run(turn, content, key)
+        except StoreError:
+            turn.is_stuck.set()
+            raise
 
     def _leave_questions(self) -> None:
         """Give up the questions of turns under way. They are asked again, after what comes now."""
@@ -94,6 +122,9 @@ class Session:
 
     async def close(self) -> None:
         """Leave the loop as it is."""
+        for work in self._works:
+            work.cancel()
+        await asyncio.gather(*self._works, return_exceptions=True)
         await self._handle.aclose()
 
     async def _run(self, turn: Turn, content: list[JSON] | None, key: str) -> str:
@@ -118,7 +149,7 @@ class Session:
 
     async def _go_on(self, turn: Turn) -> str:
         await self._handle.flush()
-        while True:
+        while not turn.cancelled.done():
             try:
                 async with self._handle.stream() as stream:
                     async for event in stream:
@@ -140,3 +171,4 @@ class Session:
                 if not turn.is_left:
                     await self._questions.show_rest()
                 return "end_turn"
+        return "cancelled"
