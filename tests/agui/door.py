@@ -107,7 +107,7 @@ def opened(store: MemoryStore | SqliteStore, **given: Any) -> Iterator[Door]:
     with FakeMessagesAPI(answer) as api:
         client = api.async_client()
         given = {"params": PARAMS, "who": who, "front_end_tools": ["get_*"], **given}
-        app = agui_app(store, client, [write_file], **given)
+        app = agui_app(store, client, **{"tools": [write_file], **given})
         with (
             serving(mounted(app, client), send_buffer=16_384) as url,
             httpx2.Client(trust_env=False, timeout=60) as http,

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import anyio
 import anyio.lowlevel
-from ag_ui.core import RunFinishedEvent
+from ag_ui.core import RunFinishedEvent, SubagentStartedEvent
 
-from tests.agui.door import HELLO, opened
-from toolloop import Inbox, MemoryStore, events as ev
+from tests.agui.door import HELLO, PARAMS, opened, write_file
+from toolloop import Inbox, MemoryStore, events as ev, sub_loop
 from toolloop.inbox import LiveEvents
+
+HELPER = sub_loop("helper", "Does a part.", params={**PARAMS, "system": "child"}, tools=[write_file])
+NESTED = {**HELLO, "content": "nested please"}
 
 
 def loop(loop_id: str) -> ev.WatchedLoop:
@@ -59,3 +62,19 @@ def test_the_end_of_a_run_says_what_it_used() -> None:
         used["output_tokens"],
         used["total_tokens"],
     )
+
+
+def test_the_usage_of_a_run_has_that_of_nested_loops() -> None:
+    """Also if these are not shown: it is what the run cost."""
+    with opened(MemoryStore(), tools=[HELPER], show=["usage"]) as door:
+        end = door.run(NESTED)[-1]
+        assert len(end["usage"]) == len(door.api.requests) == 2
+    RunFinishedEvent.model_validate(end)
+
+
+def test_a_subagent_has_no_name_if_calls_are_not_shown() -> None:
+    """It would be that of a tool, and its call is one that the client does not have."""
+    with opened(MemoryStore(), tools=[HELPER], show=["text", "nested"]) as door:
+        events = door.run(NESTED)
+    (started,) = [SubagentStartedEvent.model_validate(each) for each in events if each["type"] == "SUBAGENT_STARTED"]
+    assert (started.name, started.parent_tool_call_id) == ("subagent", None)

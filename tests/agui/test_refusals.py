@@ -331,6 +331,19 @@ def test_a_message_that_was_withdrawn_is_not_said_again_by_another_client(door: 
     assert [each.kind for each in inbox.trail(row.loop_id)] == ["say", "say", "withdraw"]
 
 
+def test_messages_without_an_id_are_said_each(door: Door) -> None:
+    """None counts as known because another had no id, either. A run that comes again says its message once."""
+    nameless = {**HELLO, "id": ""}
+    for _ in range(2):
+        events = door.run(nameless, threadId="nameless", runId="r1")
+    *_, had = [event["messages"] for event in events if event["type"] == "MESSAGES_SNAPSHOT"]
+    for _ in range(2):
+        door.run(*had, {**nameless, "content": "hello again"}, threadId="nameless", runId="r2")
+    (row,) = door.store.list(metadata={"thread": "nameless"})
+    said = [each["content"] for each in Inbox(door.store).show(row.loop_id)["messages"] if each["role"] == "user"]
+    assert said == ["hello", "hello again"]
+
+
 def test_a_history_that_ends_before_that_of_the_thread_changes_nothing(door: Door) -> None:
     """As when an app generates the last reply again."""
     door.run(HELLO, threadId="again")

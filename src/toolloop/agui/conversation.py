@@ -182,9 +182,12 @@ def key_of(person: str, message_id: str) -> str:
 
 
 def loop_id_of(message: Message, person: str) -> str:
-    """Return the id under which the loop has a message that a client of a person made, or that the loop sent."""
+    """Return the id under which the loop has a message that a client of a person made, or that the loop sent.
+
+    A message of the user without an id has one of its own, which no client knows.
+    """
     match message.role:
-        case "user":
+        case "user" if message.id:
             return derive_message_id(key_of(person, message.id))
         case "tool":
             return result_id(message.tool_call_id)
@@ -193,12 +196,12 @@ def loop_id_of(message: Message, person: str) -> str:
 
 def is_known(message: Message, known: frozenset[str], person: str) -> bool:
     """Return whether a message of the client of a person is one of the loop's. `known`: the ids of those."""
-    return not known.isdisjoint((message.id, loop_id_of(message, person)))
+    return not known.isdisjoint({message.id, loop_id_of(message, person)} - {""})
 
 
 def with_ids_of(client: Iterable[Message], messages: Iterable[Event], person: str) -> list[Event]:
     """Return messages with the ids that a client gave to those that it has: what it said, and results of its tools."""
-    own = {loop_id_of(each, person): each.id for each in client}
+    own = {loop_id_of(each, person): each.id for each in client if each.id}
     return [{**each, "id": own.get(each["id"], each["id"])} for each in messages]
 
 

@@ -15,7 +15,7 @@ class Translator:
 
     Attributes:
         has: the ids of the messages that the client has, in its order.
-        usage: the usage of each request that was answered meanwhile, as AG-UI counts it.
+        usage: the usage of each request that was answered meanwhile, also of loops inside calls, as AG-UI counts it.
 
     """
 
@@ -42,6 +42,8 @@ class Translator:
 
     def translate(self, event: ev.WatchEvent) -> Iterator[Event]:
         """Yield the events of AG-UI for an event."""
+        if isinstance(event, ev.RequestAnswered) and "usage" in self._terms.parts:
+            self.usage.append(_count(event))
         if event.path:
             if "nested" in self._terms.parts:
                 yield from self._translate_nested(event)
@@ -54,8 +56,6 @@ class Translator:
                 self._message = None if name in self._known else name
             case ev.RequestAnswered() | ev.ModelRequestFailed() | ev.LoopFinished():
                 yield from self.close()
-                if isinstance(event, ev.RequestAnswered) and "usage" in self._terms.parts:
-                    self.usage.append(_count(event))
             case ev.CallFinished():
                 yield from self._end_nested(event.call_id)
                 yield from self._finished(event)
@@ -85,7 +85,8 @@ class Translator:
             terms = evolve(self._terms, registered=frozenset(), brought=frozenset())  # its tools are its own
             self._nested[call] = Translator((), terms, f"{self._within}{call}/")
             parent = {"parentSubagentRunId": self._within[:-1]} if self._within else {}
-            named = {"name": self._names.get(call, call), "parentToolCallId": call}
+            tool = self._names.get(call, "")
+            named = {"name": tool, "parentToolCallId": call} if self._terms.has_call(tool) else {"name": "subagent"}
             yield {"type": "SUBAGENT_STARTED", **tag, **named, **parent}
         if (inner := self._nested[call]) is not None:
             yield from ({**tag, **each} for each in inner.translate(evolve(event, path=tuple(rest))))

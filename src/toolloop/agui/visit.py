@@ -162,11 +162,12 @@ class Visit:
             self._note("tool", name, _TOOL)
         for name in [name for name, one in tools.items() if says and known.get(name, one) != one]:
             self._note("tool", name, _STAYS)
-        for each in says:
+        for at, each in enumerate(says):
             content, is_whole = blocks_of(each.content)
             if not is_whole:
                 self._note("message", each.id, _FETCH)
-            said, key = [{"role": "user", "content": content}], key_of(self.person.name, each.id)
+            said = [{"role": "user", "content": content}]
+            key = key_of(self.person.name, each.id or f"{self.asked.run_id} {at}")  # once, if the run comes again
             say = partial(self.inbox.say, self.loop_id, said, key=key)
             try:
                 try:
