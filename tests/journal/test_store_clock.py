@@ -188,7 +188,7 @@ def test_in_postgres_no_wrong_clock_lets_a_call_expire(kind: str, wrong: float, 
 def test_in_postgres_no_decision_is_accepted_after_its_deadline(wrong: float, postgres: PostgresStore) -> None:
     """Of a person whose clock is behind, too; for the driver whose clock is behind, the call has expired."""
     loop_id, clock = f"late {wrong}", off_by(postgres, wrong)
-    world = World("sync", postgres, SCRIPT, config={"on_tool_call": lambda *_: Ask(expires_in=0.05)}, clock=clock)
+    world = World("sync", postgres, SCRIPT, config={"on_tool_call": lambda *_: Ask(expires_in=0.5)}, clock=clock)
     peer = world.new(loop_id)
     (waiting,) = yielded(peer.run()).pending
     assert waiting.expires_at is not None
