@@ -58,3 +58,7 @@ fake(reply(calls=[("notes_delete_note", {"name": "old"})]), reply("Done."))
 
 # %% before "Tools of an MCP server" 2
 fake(reply(calls=[("notes_delete_note", {"name": "old"})]))
+# The same server in this process: to start its program again takes seconds.
+served = {}
+exec(doc.SERVER.replace("server.run()", ""), served)
+doc.program = served["server"]
