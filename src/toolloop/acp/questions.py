@@ -81,7 +81,7 @@ class Questions:
 
     async def ask(self, turn: Turn) -> None:
         """Ask about the calls that the person may decide, until all are decided or the questions are given up."""
-        watching = asyncio.create_task(self._watch(turn))
+        watching = asyncio.create_task(retry_store_errors(self.handle.loop_id, partial(self._watch, turn)))
         try:
             while await self._look(turn):
                 with suppress(TimeoutError):
@@ -93,8 +93,7 @@ class Questions:
 
     async def _watch(self, turn: Turn) -> None:
         """Look again after each change of the loop, also if another process made it."""
-        changes = self.inbox.watch(self.handle.loop_id)
-        async for _ in changes:
+        async for _ in self.inbox.watch(self.handle.loop_id):
             turn.news.set()
 
     async def _look(self, turn: Turn) -> bool:
