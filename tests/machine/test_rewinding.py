@@ -18,10 +18,11 @@ from toolloop.errors import IllegalCommand
 from toolloop.machine.message_ids import list_with_ids
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.call_changes import call_changes
-from toolloop.machine.record.loop import Finished
+from toolloop.machine.record.loop import Finished, round_of
 from toolloop.machine.record.state import State
 from toolloop.machine.rewinding import rewind
 from toolloop.machine.tree import begin, step
+from toolloop.machine.values.calls import Status
 from toolloop.stores.codec import replay
 from toolloop.testing import ScriptedProvider, call, reply
 
@@ -59,14 +60,27 @@ def test_the_id_of_the_message_before_which_a_loop_is_copied_is_gone(world: Worl
             assert (name in dict(there), there - seen, found.total_usage) == (False, set(), Usage())
 
 
+_OPEN = (Status.PROPOSED, Status.WAITING)
+
+
+def calls_of(state: State) -> dict[tuple[tuple[str, ...], int], Status]:
+    """The calls of the open rounds: their paths and iterations."""
+    rounds = [(path, found) for path, loop in state.loops.items() if (found := round_of(loop)) is not None]
+    return {((*path, call.id), found.iteration): call.status for path, found in rounds for call in found.calls}
+
+
 @examples(60)
 @given(lives)
 def test_a_call_that_an_event_changed_differs_before_and_after(world: World) -> None:
-    """Each differs between them, and stands at its path."""
+    """Each differs between them, and stands at its path. The open ones that are gone are among them."""
     for (_, before), (event, after) in pairwise(steps(world)):
-        for path, was, now in call_changes(before, event, after):
+        changes = [*call_changes(before, event, after)]
+        for path, was, now in changes:
             assert was is not now
             assert {each.id for each in (was, now) if each is not None} == {path[-1]}
+        left = calls_of(after)
+        gone = {path for (path, at), status in calls_of(before).items() if status in _OPEN and (path, at) not in left}
+        assert {path for path, _, now in changes if now is None} == gone
 
 
 def test_an_iteration_that_a_limit_cut_off_is_found_with_its_open_round() -> None:
