@@ -198,12 +198,19 @@ def test_a_reply_joins_verbatim() -> None:
         assert at.sent()[1] == assistant(blocks)
 
 
-@each(("content", "kinds_out"), [("thinking", ("thinking",)), ("blank text", ("text",))])
-def test_the_parts_left_out_are_reported(content: str, kinds_out: tuple[str, ...]) -> None:
-    """Blank text and thinking at the end of a reply do not join, and an event says so."""
-    with over_http([reply(**CONTENTS[content])]) as at:
-        left = [event for event in at.done().events if isinstance(event, BlocksLeftOut)]
-        assert left == [BlocksLeftOut(1, kinds_out)]
+@each(
+    ("reason", "content", "left_out"),
+    [
+        ("end_turn", "thinking", [BlocksLeftOut(1, ("thinking",))]),
+        ("end_turn", "blank text", [BlocksLeftOut(1, ("text",))]),
+        ("max_tokens", "thinking and calls", [BlocksLeftOut(1, ("thinking", "tool_use"))]),
+        ("refusal", "thinking", []),
+    ],
+)
+def test_the_parts_left_out_are_reported(reason: str, content: str, left_out: list[BlocksLeftOut]) -> None:
+    """What of a reply does not join, an event names; a refusal as a whole does not join."""
+    with over_http([reply(stop_reason=reason, **CONTENTS[content])]) as at:
+        assert [event for event in at.done().events if isinstance(event, BlocksLeftOut)] == left_out
 
 
 @given(st.text(min_size=1, max_size=60))
