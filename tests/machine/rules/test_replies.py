@@ -172,6 +172,9 @@ def test_what_only_a_resumption_may_follow_is_left_out() -> None:
     """Open server calls go, with the thinking that then ends their message, and a message with nothing left."""
     assert drop_open_calls([said(m.text("a"), m.thinking(), m.server_call("s"))]) == [said(m.text("a"))]
     assert drop_open_calls([said(m.server_call("s")), told(m.text("b"))]) == [told(m.text("b"))]
+    before = [said(m.thinking(), m.text("a")), told(m.text("b"))]
+    cut = said(m.server_call("s"), m.thinking(), m.text("c"))
+    assert drop_open_calls([*before, cut]) == [*before, said(m.text("c"))]  # thinking was signed with what is before it
     whole = [said(m.server_call("s"), m.server_result("s"))]
     assert drop_open_calls(whole) == whole
     assert drop_open_calls([]) == []
