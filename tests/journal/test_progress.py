@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import math
 import threading
@@ -9,6 +10,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from weakref import ref
 
 import pytest
 from hypothesis import given, strategies as st
@@ -212,12 +214,16 @@ def test_only_what_has_changed_is_stored(image: Image) -> None:
 
 
 def test_a_short_turn_stores_none(image: Image) -> None:
-    """So a program with quick tools writes no more than before."""
+    """So a program with quick tools writes no more than before; and no thread keeps what was closed."""
     store = Counting()
     image.goes_on.set()
     with opened(store, image) as handle:
         handle.run()
     assert store.kept == []
+    gone = ref(store)
+    del store, handle
+    gc.collect()
+    assert gone() is None
 
 
 @pytest.mark.parametrize("live", [0, -1, math.nan, "1", True])
