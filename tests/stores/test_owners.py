@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,6 +14,9 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
+from tests.stores.support import READY
+from toolloop.errors import Conflict
+from toolloop.stores import MemoryStore
 from toolloop.stores.process import describe_owner, standing, this_process
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells when a process began")
@@ -87,3 +91,15 @@ def test_words_after_the_name_are_ignored() -> None:
 def test_a_number_that_no_process_can_have_is_not_alive() -> None:
     """However great it is."""
     assert {standing(changed(pid=2**22 + 1)), standing(changed(pid=2**70))} <= {"gone", "unknown"}
+
+
+@pytest.mark.parametrize(
+    ("until", "shown"), [(1.0, "1970-01-01T00:00:01+00:00"), (1e15, "1000000000000000 seconds since")]
+)
+def test_who_asks_for_a_leased_loop_learns_who_has_it_and_until_when(until: float, shown: str) -> None:
+    """The time also if no calendar has it."""
+    store = MemoryStore()
+    store.create("loop", [], head=READY)
+    store.acquire("loop", "ana", until=until)
+    with pytest.raises(Conflict, match=f"'loop' is leased to ana until {re.escape(shown)}"):
+        store.acquire("loop", "bo", until=2.0)
