@@ -149,6 +149,7 @@ def test_an_id_of_a_new_loop_can_be_shown(loop_id: str) -> None:
     peer = world.open()
     with pytest.raises(ValueError, match="loop_id has"):
         peer.handle.fork(loop_id)
+    assert peer.handle.fork("x" * 256).loop_id == "x" * 256  # the longest
     entries, row = world.store.load(ID).entries, world.row()
     body = entries[0].body.replace(f'"loop_id":"{ID}"', f'"loop_id":{json.dumps(loop_id)}')
     world.store.create(loop_id, [evolve(entries[0], body=body)], head=row.head)
