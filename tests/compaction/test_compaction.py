@@ -39,7 +39,7 @@ from toolloop import (
     sub_loop,
 )
 from toolloop.compaction import DropRounds, MaskResults, Summarize
-from toolloop.events import Compacted, ThinkingDropped
+from toolloop.events import Compacted, RequestStarted, ThinkingDropped
 from toolloop.history import check
 from toolloop.testing import (
     AsyncScriptedProvider,
@@ -197,6 +197,9 @@ def test_the_events_of_a_summary() -> None:
             await at.to_the_end()
             (event,) = at.compactions
             assert event == Compacted(event.iteration, "Summarize", event.before, event.after)
+            started = [(each.iteration, each.summary) for each in at.events if isinstance(each, RequestStarted)]
+            place = [is_summary for _, is_summary in started].index(True)
+            assert started[place + 1] == (started[place][0], False)  # it belongs to the request that follows
             number = at.sent_bodies.index(at.summaries[0])
             after = at.sent_bodies[number + 1]
             assert after["messages"][1]["content"][0]["text"].endswith(WORDS)
