@@ -9,9 +9,8 @@ import threading
 import time
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 
-from tests.stores.worker import Worker
+from tests.stores.worker import lock
 from toolloop.stores import Entry, Head, MemoryStore, SqliteStore
 from toolloop.stores.sqlite.file import _CONNECTIONS
 
@@ -91,7 +90,7 @@ def memory(_path: str) -> None:
     threads = [threading.Thread(target=append) for _ in range(3)]
     for thread in threads:
         thread.start()
-    for _ in range(50):
+    for _ in range(20):
         child = os.fork()
         if not child:
             rev = store.load("loop").rev
@@ -115,19 +114,29 @@ def owner(_path: str) -> None:
 
 def locked(path: str) -> None:
     """A fork does not wait for another process that holds the lock of the file, though a thread does."""
+    begin, held, goes_on = os.pipe(), os.pipe(), os.pipe()
+    other = os.fork()
+    if not other:
+        os.read(begin[0], 1)
+        connection = lock(path)
+        os.write(held[1], b".")
+        os.read(goes_on[0], 1)
+        connection.close()
+        os._exit(0)
     store = SqliteStore(path, busy_timeout=60)
     store.create("loop", [], head=READY)
-    with Worker(Path(path)) as other:
-        other.ask("held.append(lock(path))")
-        thread = threading.Thread(target=store.append, args=("loop", [Entry("a", "")]), kwargs={"expected_rev": 0})
-        thread.start()
-        began = time.monotonic()
-        for _ in range(20):
-            in_a_child(lambda: store.load("loop"))
-        tell("fast:", time.monotonic() - began < 30)
-        other.ask("held.pop().close()")
-        thread.join()
-        tell("the parent sees", int(store.load("loop").rev))
+    os.write(begin[1], b".")
+    os.read(held[0], 1)
+    thread = threading.Thread(target=store.append, args=("loop", [Entry("a", "")]), kwargs={"expected_rev": 0})
+    thread.start()
+    began = time.monotonic()
+    for _ in range(20):
+        in_a_child(lambda: store.load("loop"))
+    tell("fast:", time.monotonic() - began < 30)
+    os.write(goes_on[1], b".")
+    thread.join()
+    os.waitpid(other, 0)
+    tell("the parent sees", int(store.load("loop").rev))
 
 
 if __name__ == "__main__":
