@@ -344,6 +344,14 @@ def test_messages_without_an_id_are_said_each(door: Door) -> None:
     assert said == ["hello", "hello again"]
 
 
+def test_a_message_without_an_id_behind_another_is_said_once(door: Door) -> None:
+    """Also if the run comes again, when the other one is known."""
+    for _ in range(2):
+        door.run(HELLO, {**HELLO, "id": "", "content": "hello again"}, threadId="behind", runId="r1")
+    (row,) = door.store.list(metadata={"thread": "behind"})
+    assert [each.kind for each in Inbox(door.store).trail(row.loop_id)] == ["say", "say"]
+
+
 def test_a_history_that_ends_before_that_of_the_thread_changes_nothing(door: Door) -> None:
     """As when an app generates the last reply again."""
     door.run(HELLO, threadId="again")

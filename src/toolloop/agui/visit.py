@@ -129,13 +129,13 @@ class Visit:
 
     async def _bring(self, before: Picture) -> bool:
         """Say and decide what the client brings. Return whether it brings anything."""
-        has, says = [each["id"] for each in before.messages], list[UserMessage]()
+        has, says = [each["id"] for each in before.messages], list[tuple[int, UserMessage]]()
         known = frozenset((*has, *before.shown["said"]))
-        for each in self.asked.messages:  # what is new stands behind all that the loop has or had
+        for at, each in enumerate(self.asked.messages):  # what is new stands behind all that the loop has or had
             if is_known(each, known, self.person.name):
                 says = []
             elif each.role == "user":
-                says.append(each)
+                says.append((at, each))
         await self._say(before, says)
         is_speaking = any(each.role == "user" for each in self.asked.messages[-1:])
         for entry in self.asked.resume or ():
@@ -152,8 +152,11 @@ class Visit:
             self._note("run", self.asked.run_id, _REGENERATE)
         return is_new
 
-    async def _say(self, before: Picture, says: Sequence[UserMessage]) -> None:
-        """Say what the user says, with the tools. A message that was said before changes nothing."""
+    async def _say(self, before: Picture, says: Sequence[tuple[int, UserMessage]]) -> None:
+        """Say what the user says, with the tools. A message that was said before changes nothing.
+
+        `says`: each message with its place in the input, which stays if the run comes again.
+        """
         tools, refused = self.threads.terms.definitions(self.asked.tools or ())
         if says and not before.exists:
             await self.threads.create(self.person, self.asked.thread_id)
@@ -162,7 +165,7 @@ class Visit:
             self._note("tool", name, _TOOL)
         for name in [name for name, one in tools.items() if says and known.get(name, one) != one]:
             self._note("tool", name, _STAYS)
-        for at, each in enumerate(says):
+        for at, each in says:
             content, is_whole = blocks_of(each.content)
             if not is_whole:
                 self._note("message", each.id, _FETCH)
