@@ -49,6 +49,23 @@ def test_a_client_that_comes_late_to_a_long_reply_gets_it_in_one_piece() -> None
     assert [getattr(each, "partial_json", "") for each in inputs] == ["1" * 3_000] * 2
 
 
+def test_a_reader_of_a_client_that_was_given_up_keeps_nothing() -> None:
+    """Whatever a front end does about it: it is asked once to end the connection, and the memory is bounded."""
+    left = list[str]()
+
+    async def read() -> ev.WatchEvent | None:
+        live = LiveEvents()
+        tell = live.for_loop(loop("loop"))
+        with live.reading("loop", lambda: left.append("left")) as reader:
+            for _ in range(30):
+                tell(ev.TextDelta(iteration=1, index=0, text="x" * 100_000))
+            reader.end()
+            await anyio.wait_all_tasks_blocked()
+            return await reader.read(60)
+
+    assert (anyio.run(read), left) == (None, ["left"])
+
+
 def test_the_end_of_a_run_says_what_it_used() -> None:
     """If `show` says so. The parts of the input are counted in it, as in the usage of the loop."""
     with opened(MemoryStore(), show=["text", "usage"]) as door:

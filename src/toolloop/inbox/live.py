@@ -49,11 +49,15 @@ class EventReader:
         self._soon(partial(self._put, event))
 
     def _put(self, event: ev.WatchEvent) -> None:
+        if self._size > MOST:
+            return  # the client was given up
         self._size += _size(event)
         if self._size > MOST:
+            self._events.clear()
             self._give_up()
-        self._events.append(event)
-        self._news.set()
+        else:
+            self._events.append(event)
+            self._news.set()
 
     def end(self) -> None:
         """Want no more events. Those that came before are read."""
@@ -112,8 +116,9 @@ class LiveEvents:
 
         Args:
             loop_id: the loop. It need not exist yet.
-            give_up: called in the event loop when the client has not read events of a million characters. It should end
-                the connection: the loop goes on, and the client can read the store.
+            give_up: called once, in the event loop, when the client has not read events of a million characters. The
+                reader drops them, and takes no more. It should end the connection: the loop goes on, and the client can
+                read the store.
 
         """
         reader = EventReader(give_up)

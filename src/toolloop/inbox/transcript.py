@@ -24,10 +24,10 @@ class MessagePart:
     Attributes:
         role: `user`, `assistant` or `system`.
         kind: `text`, `thinking`, `call`, `result` or `other`.
-        text: the text, without hidden characters; empty for a call.
-        name: the tool name of a call or result; for other blocks, the type.
+        text: the text, with escapes for hidden characters; empty for a call.
+        name: the tool name of a call or result, as the model wrote it; for other blocks, the type.
         id: the id of the call.
-        input: the input of a call.
+        input: the input of a call, as the model wrote it.
         is_error: whether a result is an error.
         message: the id of its message, if known.
 
