@@ -25,7 +25,7 @@ from toolloop.testing import ScriptedProvider, call, reply
 # In SQLite the disk takes most of the time, so this face stops at round 100. Beyond it, its writes and statements
 # are counted in tests/journal/test_stored_counts.py. What no face shows here: work inside of C over a whole history
 # that neither takes room nor calls anything (see `tests.measured.speed.work`).
-LATE = 1000 if IS_DEEP else 60
+LATE = 1000 if IS_DEEP else 60  # a line of Python for each round is seen by then
 ROUNDS = {"in sqlite": min(100, LATE)}
 
 
@@ -190,7 +190,7 @@ def test_a_copy_that_is_put_in_is_seen(name: str | None) -> None:
     with make(after(1)) as face:
         early = turn_of(face)
     # To copy pointers takes room for no fewer rounds; all else shows earlier.
-    with make(after(900 if name is None or "most_bytes" in seen_in else 150)) as face:
+    with make(after(900 if name is None or "most_bytes" in seen_in else 60)) as face:
         found = grown(early, turn_of(face))
     assert found.keys() >= seen_in
     assert bool(found) is (name is not None)
