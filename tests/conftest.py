@@ -42,11 +42,13 @@ gc.disable()
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection() -> None:
+def pytest_collection(session: pytest.Session) -> None:
     """Each process compiles its part of the tests first: in a fresh clone, no file is compiled by all of them."""
     worker, count = os.environ.get("PYTEST_XDIST_WORKER"), os.environ.get("PYTEST_XDIST_WORKER_COUNT")
     if worker is not None and count is not None:
-        for path in sorted(Path(__file__).parent.rglob("test_*.py"))[int(worker.removeprefix("gw")) :: int(count)]:
+        given = [session.config.rootpath / each.partition("::")[0] for each in session.config.args]
+        asked = [each for each in Path(__file__).parent.rglob("test_*.py") if {each, *each.parents} & {*given}]
+        for path in sorted(asked)[int(worker.removeprefix("gw")) :: int(count)]:
             with suppress(Exception, pytest.skip.Exception):  # the collection meets it again, and reports it
                 import_module(".".join(path.relative_to(Path(__file__).parents[1]).with_suffix("").parts))
 
