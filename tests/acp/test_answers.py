@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tests.acp.conftest import Desk
-from toolloop import Approve, Ask, Grant, LoopConfig, Person, ToolCall
+from toolloop import Approve, Ask, Grant, LoopConfig, Person, ToolCall, tool
 from toolloop.inbox import Action
 from toolloop.stores import StoredLoop
+from toolloop.testing import AsyncScriptedProvider, reply
 
 
 def test_a_reply_is_shown_while_it_comes(desk: Desk) -> None:
@@ -114,6 +115,25 @@ def test_two_calls_get_different_answers(desk: Desk) -> None:
     cards["send"].choose("once")
     answer.result(30)
     assert sorted(desk.ran) == ["look b.txt", "send bo"]
+
+
+@pytest.mark.parametrize(("to", "gist"), [("é\nbo", "é bo"), ("x" * 80, "x" * 56 + "…")])
+def test_the_title_of_a_card_has_the_values_as_json(desk: Desk, to: str, gist: str) -> None:
+    """In one line. One that is cut says so."""
+
+    @tool(needs_approval=True)
+    def pay(urgent: bool, why: str | None, days: list[str], to: str) -> str:
+        """Pay."""
+        return f"paid {to} {urgent} {why} {days}"
+
+    call = "pay", {"urgent": True, "why": None, "days": ["mo"], "to": to}
+    desk.given.update(tools=[pay], provider=AsyncScriptedProvider([reply(calls=[call]), reply("paid")]))
+    editor = desk.open()
+    answer = editor.prompt(editor.new(), "pay")
+    card = editor.card()
+    assert card.call["title"] == f'pay: true · null · ["mo"] · {gist}'
+    card.choose("once")
+    assert answer.result(30) == {"stopReason": "end_turn"}
 
 
 def test_a_secret_is_not_shown(desk: Desk) -> None:

@@ -128,8 +128,10 @@ class Screen:
 
 
 def _title(tool: str, given: Mapping[str, JSON]) -> str:
-    gist = " · ".join(" ".join(str(each).split()) for each in given.values())
-    return escape_hidden(f"{tool}: {gist[:_LONGEST]}" if gist else tool)
+    texts = (each if isinstance(each, str) else json.dumps(each, ensure_ascii=False) for each in given.values())
+    gist = " · ".join(" ".join(each.split()) for each in texts)
+    gist = gist if len(gist) <= _LONGEST else f"{gist[: _LONGEST - 1]}…"
+    return escape_hidden(f"{tool}: {gist}" if gist else tool)
 
 
 def _text(text: str) -> JSON:
