@@ -308,20 +308,6 @@ def test_a_cancelled_prompt_ends_while_the_store_is_down(desk: Desk, text: str) 
     assert desk.ran == []
 
 
-def test_a_prompt_that_waits_for_a_cancelled_one_can_be_cancelled_while_the_store_is_down(desk: Desk) -> None:
-    store = failing_store(desk)
-    editor = desk.open()
-    session = editor.new()
-    store.left.update(dict.fromkeys(("head", "append", "acquire", "now"), 1_000_000))
-    for text in ("look a.txt", "look b.txt"):
-        answer = editor.prompt(session, text)
-        editor.cancel(session)
-        assert answer.result(30) == {"stopReason": "cancelled"}
-    store.left.clear()
-    assert editor.turn(session, "hello") == "end_turn"
-    assert desk.ran == []
-
-
 def test_another_process_that_drives_is_waited_for(desk: Desk) -> None:
     """The thread says so, and the session can be loaded then."""
     editor = desk.open()

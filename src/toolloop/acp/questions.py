@@ -32,8 +32,8 @@ class Turn:
     """A prompt that is under way, or what continues after a load.
 
     Attributes:
-        is_stuck: set while the store fails, for all prompts of the session: those that wait for others, too.
         cancelled: done once the editor cancelled it.
+        is_stuck: set while the store fails.
         is_left: whether its questions are given up: it was cancelled, or another prompt came.
         news: set when something may have happened that its questions wait for.
         asked: the digests of the calls that the person was asked about in it. None is asked about twice.
@@ -41,8 +41,8 @@ class Turn:
 
     """
 
-    is_stuck: asyncio.Event
     cancelled: asyncio.Future[Any] = field(factory=asyncio.Future)
+    is_stuck: asyncio.Event = field(factory=asyncio.Event)
     is_left: bool = False
     news: asyncio.Event = field(factory=asyncio.Event)
     asked: set[str] = field(factory=set)

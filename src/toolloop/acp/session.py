@@ -35,7 +35,6 @@ class Session:
         self._questions = Questions(loops, handle, self._inbox, self._screen, editor)
         self._turns: set[Turn] = set()
         self._works: set[asyncio.Task[str]] = set()
-        self._is_stuck = asyncio.Event()
         self._driving = asyncio.Lock()
 
     async def drive(self, content: list[JSON] | None = None) -> str:
@@ -50,7 +49,7 @@ class Session:
 
         """
         self._leave_questions()
-        turn, key = Turn(self._is_stuck), uuid.uuid4().hex
+        turn, key = Turn(), uuid.uuid4().hex
         self._turns.add(turn)  # before anything is awaited, so that a cancellation right behind it finds it
         work = asyncio.create_task(self._work(turn, content, key))
         given_up = asyncio.create_task(turn.wait_until_given_up())
@@ -78,11 +77,11 @@ class Session:
             self._turns.discard(turn)
 
     async def _try(self, turn: Turn, content: list[JSON] | None, key: str) -> str:
-        self._is_stuck.clear()
+        turn.is_stuck.clear()
         try:
             return await self._run(turn, content, key)
         except StoreError:
-            self._is_stuck.set()
+            turn.is_stuck.set()
             raise
 
     def _leave_questions(self) -> None:
