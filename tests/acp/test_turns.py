@@ -308,6 +308,37 @@ def test_a_cancelled_prompt_ends_while_the_store_is_down(desk: Desk, text: str) 
     assert desk.ran == []
 
 
+def test_a_cancelled_prompt_ends_behind_one_that_waits_for_the_store(desk: Desk) -> None:
+    """Each of them is stored once the store works again, in their order, and stopped."""
+    store = failing_store(desk)
+    editor = desk.open()
+    session = editor.new()
+    store.left.update(dict.fromkeys(("head", "append", "acquire", "now"), 1_000_000))
+    for text in ("look a.txt", "look b.txt"):
+        answer = editor.prompt(session, text)
+        editor.cancel(session)
+        assert answer.result(30) == {"stopReason": "cancelled"}
+    store.left.clear()
+    assert editor.turn(session, "hello") == "end_turn"
+    assert [each.kind for each in desk.inbox.trail(session)] == ["metadata", "say", "stop", "say", "stop", "say"]
+    assert desk.ran == []
+
+
+def test_a_cancelled_prompt_ends_while_its_question_waits_for_the_store(desk: Desk) -> None:
+    store = failing_store(desk)
+    editor = desk.open()
+    session = editor.new()
+    answer = editor.prompt(session, "send bo")
+    editor.card()
+    store.left.update(now=1_000_000)  # of a question
+    editor.cancel(session)
+    assert answer.result(30) == {"stopReason": "cancelled"}
+    store.left.clear()
+    assert editor.turn(session, "hello") == "end_turn"
+    assert [each.kind for each in desk.inbox.trail(session) if each.kind == "stop"] == ["stop"]
+    assert desk.ran == []
+
+
 def test_another_process_that_drives_is_waited_for(desk: Desk) -> None:
     """The thread says so, and the session can be loaded then."""
     editor = desk.open()

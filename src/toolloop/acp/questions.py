@@ -33,7 +33,6 @@ class Turn:
 
     Attributes:
         cancelled: done once the editor cancelled it.
-        is_stuck: set while the store fails.
         is_left: whether its questions are given up: it was cancelled, or another prompt came.
         news: set when something may have happened that its questions wait for.
         asked: the digests of the calls that the person was asked about in it. None is asked about twice.
@@ -42,7 +41,6 @@ class Turn:
     """
 
     cancelled: asyncio.Future[Any] = field(factory=asyncio.Future)
-    is_stuck: asyncio.Event = field(factory=asyncio.Event)
     is_left: bool = False
     news: asyncio.Event = field(factory=asyncio.Event)
     asked: set[str] = field(factory=set)
@@ -53,10 +51,10 @@ class Turn:
         self.is_left = True
         self.news.set()
 
-    async def wait_until_given_up(self) -> None:
-        """Wait until it is cancelled, and the store does not take that."""
+    async def wait_until_given_up(self, is_stuck: asyncio.Event) -> None:
+        """Wait until it is cancelled, and the store does not take that. `is_stuck`: set while the store fails."""
         await asyncio.wait({self.cancelled})
-        await self.is_stuck.wait()
+        await is_stuck.wait()
 
 
 @define(eq=False)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 from textwrap import shorten
+from typing import TypeVar
 
 from acp import RequestError
 from acp.core import Connection
@@ -20,6 +22,7 @@ from toolloop.inbox import escape_hidden, retry_store_errors
 from toolloop.terminations import LIMITS
 from toolloop.types import JSON
 
+T = TypeVar("T")
 _REASONS = {"complete": "end_turn", "refused": "refusal", "truncated": "max_tokens"}
 _LONGEST = 80  # characters of a title
 
@@ -36,6 +39,7 @@ class Session:
         self._turns: set[Turn] = set()
         self._works: set[asyncio.Task[str]] = set()
         self._driving = asyncio.Lock()
+        self._is_stuck = asyncio.Event()  # set while the store fails, also for the turns that wait for one at work
 
     async def drive(self, content: list[JSON] | None = None) -> str:
         """Say something, drive the loop as far as it goes, and return the stop reason of the protocol.
@@ -52,7 +56,7 @@ class Session:
         turn, key = Turn(), uuid.uuid4().hex
         self._turns.add(turn)  # before anything is awaited, so that a cancellation right behind it finds it
         work = asyncio.create_task(self._work(turn, content, key))
-        given_up = asyncio.create_task(turn.wait_until_given_up())
+        given_up = asyncio.create_task(turn.wait_until_given_up(self._is_stuck))
         self._works.add(work)
         work.add_done_callback(self._works.discard)
         try:
@@ -71,18 +75,23 @@ class Session:
     async def _work(self, turn: Turn, content: list[JSON] | None, key: str) -> str:
         try:
             async with self._driving:
-                return await retry_store_errors(self.id, partial(self._try, turn, content, key))
+                return await self._retry(partial(self._run, turn, content, key))
         finally:
             turn.leave()
             self._turns.discard(turn)
 
-    async def _try(self, turn: Turn, content: list[JSON] | None, key: str) -> str:
-        turn.is_stuck.clear()
-        try:
-            return await self._run(turn, content, key)
-        except StoreError:
-            turn.is_stuck.set()
-            raise
+    async def _retry(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Call a function until the store does not fail. A turn that is cancelled meanwhile does not wait for that."""
+
+        async def call() -> T:
+            self._is_stuck.clear()
+            try:
+                return await work()
+            except StoreError:
+                self._is_stuck.set()
+                raise
+
+        return await retry_store_errors(self.id, call)
 
     def _leave_questions(self) -> None:
         """Give up the questions of turns under way. They are asked again, after what comes now."""
@@ -166,7 +175,7 @@ class Session:
                     return _REASONS.get(end.kind, "max_turn_requests" if isinstance(end, LIMITS) else "end_turn")
                 case Error(error=error):
                     raise RequestError(-32603, str(error))
-            await retry_store_errors(self.id, partial(self._questions.ask, turn))
+            await self._retry(partial(self._questions.ask, turn))
             if self._handle.pending:
                 if not turn.is_left:
                     await self._questions.show_rest()
