@@ -66,6 +66,19 @@ def test_a_reader_of_a_client_that_was_given_up_keeps_nothing() -> None:
     assert (anyio.run(read), left) == (None, ["left"])
 
 
+def test_two_texts_of_a_reply_stay_apart_for_a_client_that_comes_late() -> None:
+    async def read() -> list[ev.WatchEvent]:
+        live = LiveEvents()
+        tell = live.for_loop(loop("loop"))
+        tell(ev.RequestStarted(iteration=1))
+        for index, text in ((0, "a"), (0, "b"), (1, "c"), (1, "d")):
+            tell(ev.TextDelta(iteration=1, index=index, text=text))
+        with live.reading("loop", lambda: None) as reader:
+            return [event for _ in range(3) if (event := await reader.read(60)) is not None]
+
+    assert anyio.run(read)[1:] == [ev.TextDelta(1, 0, "ab"), ev.TextDelta(1, 1, "cd")]
+
+
 def test_the_end_of_a_run_says_what_it_used() -> None:
     """If `show` says so. The parts of the input are counted in it, as in the usage of the loop."""
     with opened(MemoryStore(), show=["text", "usage"]) as door:

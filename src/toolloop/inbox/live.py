@@ -36,7 +36,7 @@ class EventReader:
     """
 
     def __init__(self, give_up: Callable[[], None]) -> None:
-        """Start without events. `give_up`: called when the client is too slow."""
+        """Start without events. `give_up`: called once, when the client is too slow."""
         self.is_over: bool = False
         self._events: deque[ev.WatchEvent] = deque()
         self._size = 0
@@ -137,7 +137,12 @@ class LiveEvents:
 
 def _join(events: Iterable[ev.WatchEvent]) -> Iterator[ev.WatchEvent]:
     """Yield events with adjacent parts of one text as one: a long reply has thousands, each with a size of its own."""
-    for (kind, *_), same in groupby(events, lambda event: (type(event), event.path, getattr(event, "call_id", ""))):
+    names = ("path", "index", "call_id")  # an index is that of a block of the reply: of a text, or of a call
+
+    def name_text(event: ev.WatchEvent) -> tuple[type[ev.WatchEvent], list[Any]]:
+        return type(event), [getattr(event, name, None) for name in names]
+
+    for (kind, _), same in groupby(events, name_text):
         parts = [*same]
         if issubclass(kind, ev.Delta) and (name := _TEXTS.get(kind)) is not None:
             joined: Any = {name: "".join(getattr(each, name) for each in parts)}
