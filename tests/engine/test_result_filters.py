@@ -11,8 +11,10 @@ import anyio.lowlevel
 import pytest
 
 from tests.kit.concurrency import (
+    DEADLINE,
     async_loop,
     cancelled_after,
+    cross,
     either_kind,
     make,
     on_both_backends,
@@ -207,24 +209,36 @@ def test_a_turn_cancelled_in_a_filter_keeps_what_the_tool_returned(of_thread: bo
     assert ran == ["work"]
 
 
-def test_an_interrupt_in_a_filter_keeps_what_the_tool_returned() -> None:
-    """Ctrl-C comes out; the loop can go on."""
+def test_an_interrupt_in_a_filter_keeps_what_the_tools_returned() -> None:
+    """Ctrl-C comes out; the loop can go on. A filter that had not begun is called in the next turn."""
     ran: list[str] = []
+    interrupted: list[str] = []
+    threads: dict[str, threading.Thread] = {}
+    both = threading.Barrier(2)
 
     @tool
-    def work() -> str:
+    def work(context: ToolContext) -> str:
         """Work."""
-        ran.append("work")
+        ran.append(context.call_id)
+        threads[context.call_id] = threading.current_thread()
+        cross(both)
         return "raw"
 
-    def interrupted(_call: ToolCall, _content: Any) -> Any:
+    def interrupted_once(shown: ToolCall, content: Any) -> Any:
+        if interrupted:
+            return f"{content} of {shown.id}"
+        (other,) = threads.keys() - {shown.id}
+        threads[other].join(DEADLINE)  # so that its end is known
+        interrupted.append(shown.id)
         raise KeyboardInterrupt
 
-    handle = sync_loop([reply(calls=[("work", {})]), reply("fine")], [work], result_filters=[interrupted])
+    calls = [call("work", id="a"), call("work", id="b")]
+    handle = sync_loop([reply(calls=calls), reply("fine")], [work], result_filters=[interrupted_once])
     with pytest.raises(KeyboardInterrupt):
         handle.next_turn()
-    assert told(handle.next_turn()) == [("raw", False)]
-    assert ran == ["work"]
+    expected = [("raw" if name in interrupted else f"raw of {name}", False) for name in ("a", "b")]
+    assert told(handle.next_turn()) == expected
+    assert (sorted(ran), len(interrupted)) == (["a", "b"], 1)
 
 
 def test_the_sync_handle_refuses_an_async_filter_at_once() -> None:
