@@ -211,8 +211,12 @@ def test_the_page_of_a_long_loop_has_its_newest_steps(path: Path) -> None:
         assert "hello" in visitor.text
         assert visitor.text.count('<b class="tool">') == ROUNDS + 1
     short = waiting_world(MemoryStore(), rounds=12)
-    short.drive()
     visitor = Visitor(short)
+    short.create(ID)
+    visitor.open("/loop", id=ID)
+    assert "hello" in visitor.text
+    assert short.journal() == ["Opened"]
+    short.drive()
     for _ in range(2):
         visitor.open("/loop", id=ID)
         assert "hello" in visitor.text
