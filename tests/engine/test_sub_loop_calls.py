@@ -11,6 +11,7 @@ import pytest
 from tests.drivers.test_sub_loop_interrupts import COUNTS, STANDS, standing
 from tests.kit import inside
 from tests.kit.concurrency import DEADLINE, Background, Gate, awaited, either_kind, run_async, told, turn
+from tests.kit.each import each
 from tests.kit.loop_trees import Handle, join, kid, parallel, task, tree_of
 from tests.kit.support import completed, failed, yielded
 from tests.kit.tools import add, params, user
@@ -24,6 +25,7 @@ from toolloop import (
 )
 from toolloop._drivers.notifier import Notifier
 from toolloop.errors import Conflict, Drift
+from toolloop.events import CallWaiting
 from toolloop.stores.memory import MemoryStore
 from toolloop.testing import FakeMessagesAPI, call, reply
 
@@ -232,9 +234,11 @@ def test_a_driver_that_is_gone_leaves_a_stored_tree_that_goes_on(kind: str) -> N
 
 
 @either_kind
-def test_a_tree_whose_tool_is_gone_is_lost_with_its_call(kind: str) -> None:
-    """Only who accepts it gets there; the caller says how it ended."""
-    loop_tree = tree_of(kind, {"go": parallel("one"), "one": WRITES}, [kid([write])])
+@each("is_deep", [False, True])
+def test_a_tree_whose_tool_is_gone_is_lost_with_its_call(kind: str, is_deep: bool) -> None:
+    """Only who accepts it gets there; the caller says how it ended. The calls inside are lost with it."""
+    said = {"go": parallel("one"), "one": parallel("two") if is_deep else WRITES, "two": WRITES}
+    loop_tree = tree_of(kind, said, [kid([kid([write])] if is_deep else [write])])
     handle = loop_tree.loop()
     yielded(turn(kind, handle))
     refused = loop_tree.restored(handle.snapshot(), tools=[])
@@ -245,6 +249,7 @@ def test_a_tree_whose_tool_is_gone_is_lost_with_its_call(kind: str) -> None:
     approve(awake)
     lost = yielded(turn(kind, awake))
     assert [(each.path, each.why) for each in lost.pending] == [(("one",), "uncertain")]
+    assert [(*each.path, each.call_id) for each in lost.events if isinstance(each, CallWaiting)] == [("one",)]
     lost.answer("one", "I did it myself")
     lost.continue_loop()
     executed = yielded(turn(kind, awake))
