@@ -19,12 +19,13 @@ from tests.kit.warm_python import warm
 from tests.kit.world import wait
 from tests.promises.processes.programs import store_of
 from tests.worker.watched_program import WORDS
-from toolloop import AsyncInbox, Inbox, MemoryStore, ToolLoopHandle, Worker, tool
+from toolloop import AsyncInbox, Inbox, LoopConfig, MemoryStore, ToolLoopHandle, Worker, tool
 from toolloop.errors import ModelError
+from toolloop.events import TextDelta
 from toolloop.inbox import LoopChange, watching
 from toolloop.inbox.shown.running import running_words
 from toolloop.stores import Store
-from toolloop.testing import ScriptedProvider
+from toolloop.testing import ScriptedProvider, reply
 from toolloop.types import RunningCall
 
 NEVER = 600.0  # seconds, so that nothing but the watch can have brought it
@@ -218,3 +219,24 @@ def test_a_failed_loop_says_when_its_request_is_repeated(is_due_again: bool) -> 
     failed = next(Inbox(store).watch("loop"))
     assert (failed.status, failed.retry_at) == ("failed", store.head("loop").head.retry_at)
     assert (failed.retry_at is not None) == is_due_again
+
+
+def test_an_observer_of_a_worker_gets_each_piece_before_the_next_one_arrives() -> None:
+    """Though no stream is read: a front end hands the pieces on to its clients."""
+    heard, arrived = list[str](), list[str]()
+
+    def hear(event: Any) -> None:
+        heard.extend([event.text] if isinstance(event, TextDelta) else [])
+
+    class Model(ScriptedProvider):
+        def stream(self, request: Any) -> Iterator[Any]:
+            for event in super().stream(request):
+                yield event
+                arrived.extend([text] if (text := event.get("delta", {}).get("text")) else [])
+                assert heard == arrived
+
+    store = MemoryStore()
+    opened(store).close()
+    Worker(store, Model([reply(WORDS)]), [draw], config=LoopConfig(observers=[hear]), live=NEVER).run_once()
+    assert (store.head("loop").status, "".join(heard)) == ("ended", WORDS)
+    assert len(heard) > 1
