@@ -10,9 +10,10 @@ import pytest
 from attrs import evolve
 from hypothesis import given, strategies as st
 
-from tests.engine.servers import DELETES, PARAMS, READ_ONLY, Notes, open_loop, read_adopted
+from tests.engine.servers import DELETES, PARAMS, READ_ONLY, Notes, open_loop, read_adopted, tools_sent
 from tests.kit.world import ID, store_at
 from toolloop import Approve, Inbox, MemoryStore, Tool, ToolLoopHandle, ToolRegistry, Worker, tool
+from toolloop.errors import InvalidHistory
 from toolloop.machine.values.setup import ToolFacts
 from toolloop.testing import ScriptedProvider, call, reply
 from toolloop.tools.mcp import open_mcp
@@ -114,6 +115,23 @@ def test_a_handle_follows_what_another_one_adopted(is_milder: bool, tmp_path: Pa
         assert early.run().unwrap().text == "two"
         assert early.state.root.setup.tools[0].annotations == waits.annotations
     assert notes.ran == ["read b"]
+
+
+def test_messages_of_before_are_checked_against_what_another_one_adopted() -> None:
+    """A message names a tool that this handle still had. The API would refuse it."""
+    notes, store, script = Notes(), MemoryStore(), ScriptedProvider([reply("one"), reply("two")])
+    change = {"type": "tool_addition", "tool": {"type": "tool_reference", "name": "read"}}
+    with open_mcp(notes.server) as tools, open_loop(store, script, tools) as early:
+        early.run()
+        with open_loop(store, script, tools) as other:
+            notes.remove("read")
+            other.say("and now?")
+            other.run()
+        early.flush()
+        early.follow_up([{"role": "user", "content": "go on"}, {"role": "system", "content": [change]}])
+        with pytest.raises(InvalidHistory, match="read"):
+            early.run()
+    assert tools_sent(script) == [["read", "delete"], ["delete"]]
 
 
 def test_a_tool_whose_name_differs_only_for_the_server_is_called_by_its_new_name() -> None:
