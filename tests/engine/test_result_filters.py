@@ -24,9 +24,12 @@ from tests.kit.concurrency import (
 )
 from tests.kit.each import each
 from tests.kit.support import completed, yielded
-from toolloop import Continue, LoopConfig, ToolCall, ToolContext, ToolError, ToolLoopHandle, tool
-from toolloop.errors import Drift
+from tests.kit.tools import PAY
+from tests.kit.world import ID, World
+from toolloop import Continue, LoopConfig, MemoryStore, ToolCall, ToolContext, ToolError, ToolLoopHandle, tool
+from toolloop.errors import Conflict, Drift
 from toolloop.events import CallFinished, CallProgress, CallStarted, DriftAdopted, ResultFiltered
+from toolloop.stores import decode_event
 from toolloop.testing import ScriptedProvider, call, reply
 
 SAYS = reply(calls=[("say", {})])
@@ -239,6 +242,31 @@ def test_an_interrupt_in_a_filter_keeps_what_the_tools_returned() -> None:
     expected = [("raw" if name in interrupted else f"raw of {name}", False) for name in ("a", "b")]
     assert told(handle.next_turn()) == expected
     assert (sorted(ran), len(interrupted)) == (["a", "b"], 1)
+
+
+def test_what_a_tool_returned_is_recorded_though_its_loop_ended_in_a_filter() -> None:
+    """Another driver ended it. No other filter is called, and the journal has the result as far as it was filtered."""
+    asked: list[str] = []
+
+    def end_elsewhere(shown: ToolCall, _content: Any) -> str:
+        asked.append(shown.id)
+        other = world.open(take_over=True)
+        yielded(other.next_turn())
+        other.handle.stop("enough")
+        completed(other.run())
+        first.flush()
+        return "not awaited"
+
+    def too_late(shown: ToolCall, _content: Any) -> None:
+        asked.append(f"too late: {shown.id}")
+
+    script, filters = (reply(calls=[PAY]), reply("done")), [upper, end_elsewhere, too_late]
+    world = World("sync", MemoryStore(), script, config={"result_filters": filters})
+    first = world.open()
+    with pytest.raises(Conflict):
+        first.next_turn()
+    last: Any = decode_event(world.store.load(ID).entries[-1])
+    assert (type(last).__name__, last.call_id, last.result.content, asked) == ("Ended", "t1", '"PAY 1"', ["t1"])
 
 
 def test_the_sync_handle_refuses_an_async_filter_at_once() -> None:
