@@ -66,6 +66,22 @@ def test_a_reader_of_a_client_that_was_given_up_keeps_nothing() -> None:
     assert (anyio.run(read), left) == (None, ["left"])
 
 
+def test_nothing_is_kept_of_a_driver_that_is_gone() -> None:
+    """It was left in the middle of a reply, whose end nobody reports."""
+
+    async def read() -> ev.WatchEvent | None:
+        live = LiveEvents()
+        tell = live.for_loop(loop("loop"))
+        tell(ev.RequestStarted(iteration=1))
+        tell(ev.TextDelta(iteration=1, index=0, text="half a"))
+        del tell
+        with live.reading("loop", lambda: None) as reader:
+            reader.end()
+            return await reader.read(60)
+
+    assert anyio.run(read) is None
+
+
 def test_two_texts_of_a_reply_stay_apart_for_a_client_that_comes_late() -> None:
     async def read() -> list[ev.WatchEvent]:
         live = LiveEvents()

@@ -9,9 +9,10 @@ from contextlib import contextmanager
 from functools import partial
 from itertools import groupby
 from typing import Any, Final
+from weakref import WeakValueDictionary
 
 import anyio
-from attrs import evolve
+from attrs import define, evolve, field
 
 import toolloop.events as ev
 from toolloop._drivers.event_loops import call_soon
@@ -81,32 +82,53 @@ def _size(event: ev.WatchEvent) -> int:
     return 100 + len(getattr(event, _TEXTS.get(type(event), ""), ""))
 
 
+@define(eq=False)
+class _Request:
+    """What a driver has heard of the reply that it waits for."""
+
+    is_under_way: bool = False
+    events: list[ev.WatchEvent] = field(factory=list)
+
+    def begin(self) -> None:
+        """Begin without events."""
+        self.is_under_way = True
+        self.events.clear()
+
+    def end(self) -> None:
+        """Keep no events: what they say is stored."""
+        self.is_under_way = False
+        self.events.clear()
+
+
 @set_module("toolloop.inbox")
 class LiveEvents:
     """An observer that hands the events of loops to the clients of this process, for front ends.
 
     Give it to the loops that this process drives: `AsyncWorker(..., config=LoopConfig(observers=[live]))`. It keeps the
-    events of the request that is under way, because nothing of its reply is stored yet: a client that comes now gets
-    them, too, with adjacent parts of one text as one. All else it can read from the store.
+    events of a request of the outermost loop that is under way, because nothing of its reply is stored yet: a client
+    that comes now gets them, too, with adjacent parts of one text as one. All else it can read from the store.
     """
 
     def __init__(self) -> None:
         """Start without readers."""
         self._lock = threading.Lock()
         self._readers: dict[str, list[EventReader]] = {}
-        self._recent: dict[str, list[ev.WatchEvent]] = {}
+        # Kept by the observers, so that those of a driver that was left in the middle of a reply go with it.
+        self._requests: WeakValueDictionary[str, _Request] = WeakValueDictionary()
 
     def for_loop(self, loop: ev.WatchedLoop) -> Callable[[ev.WatchEvent], None]:
         """Return the observer of one loop."""
-        return partial(self._tell, loop.loop_id)
+        return partial(self._tell, loop.loop_id, _Request())
 
-    def _tell(self, loop_id: str, event: ev.WatchEvent) -> None:
+    def _tell(self, loop_id: str, request: _Request, event: ev.WatchEvent) -> None:
         with self._lock:
             if isinstance(event, ev.RequestStarted) and not event.path:
-                self._recent[loop_id] = []
+                self._requests[loop_id] = request
+                request.begin()
             elif isinstance(event, (ev.RequestAnswered, ev.ModelRequestFailed, ev.LoopFinished)) and not event.path:
-                self._recent.pop(loop_id, None)
-            self._recent.get(loop_id, []).append(event)
+                request.end()
+            if request.is_under_way:
+                request.events.append(event)
             for reader in self._readers.get(loop_id, ()):
                 reader.put(event)
 
@@ -123,7 +145,8 @@ class LiveEvents:
         """
         reader = EventReader(give_up)
         with self._lock:
-            for event in _join(self._recent.get(loop_id, ())):
+            request = self._requests.get(loop_id)
+            for event in _join(() if request is None else request.events):
                 reader.put(event)
             self._readers.setdefault(loop_id, []).append(reader)
         try:
