@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import inf
 from typing import Any
 
@@ -351,23 +351,24 @@ class Engine:
 
     def _find_effect(self) -> Effect | None:
         state = self.journal.state
-        for effect in outstanding(state):
-            if self.progress.operations and not self._may_begin_beside_others(effect):
-                continue
+        effects: Iterable[Effect] = outstanding(state)
+        for effect in self._leave_out_others(effects) if self.progress.operations else effects:
             if self.error is not None and not isinstance(effect, CancelRequest):
                 continue  # the operations in progress must end first
             if self._holds is None or not self._holds(state, effect):
                 return effect
         return None
 
-    def _may_begin_beside_others(self, effect: Effect) -> bool:
-        """Return whether an effect is not in progress, and what is leaves room for it."""
-        operations = self.progress.operations
-        if any(key in operations for key in list_keys(effect)):
-            return False
-        if isinstance(effect, RunCall):
-            return self._runs.has_place(effect)  # it is recorded as started only when its thread can begin
-        return not isinstance(effect, SendRequest) or self.progress.leaves_room(effect)
+    def _leave_out_others(self, effects: Iterable[Effect]) -> Iterator[Effect]:
+        """Yield the effects that are not in progress, and for which those in progress leave room."""
+        operations, free = self.progress.operations, self.progress.list_effects_beside_summaries()
+        for effect in effects:
+            if any(key in operations for key in list_keys(effect)):
+                continue
+            if isinstance(effect, RunCall) and not self._runs.has_place(effect):
+                continue  # it is recorded as started only when its thread can begin
+            if free is None or not isinstance(effect, SendRequest) or effect in free:
+                yield effect
 
     def _drop_stale_questions(self) -> None:
         """Cancel questions that the loop no longer waits for: they may be slow, and a new one may be due."""

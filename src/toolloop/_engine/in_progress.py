@@ -239,15 +239,17 @@ class InProgress:
                 return ev.Ended(call.id, None, path=path)
         return None
 
-    def leaves_room(self, effect: SendRequest) -> bool:
-        """Return whether a request may begin beside the requests for summaries, which count in the budgets."""
+    def list_effects_beside_summaries(self) -> tuple[Effect, ...] | None:
+        """Return the effects with requests for summaries counted in the budgets; None if there are none."""
         asked = [
             each.path
             for each in self.operations.values()
             if isinstance(each.work, ModelRequest) and each.work.summary is not None and self.is_awaited(each)
         ]
+        if not asked:
+            return None
         requesting = {path: self.journal.state.loops[path]._replace(phase=Requesting()) for path in asked}
-        return not asked or effect in outstanding(State({**self.journal.state.loops, **requesting}))
+        return outstanding(State({**self.journal.state.loops, **requesting}))
 
     def may_count(self, run: CallRun, result: Result | None = None) -> bool:
         """Return whether the end of a run may still be the result of its call. `result`: None if it is unknown."""
