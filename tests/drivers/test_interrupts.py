@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import zlib
 from collections import Counter
 from collections.abc import Iterator
 from itertools import count
@@ -48,6 +49,12 @@ from toolloop.testing.promises import check_promises
 ROOT = Path(__file__).parents[2]
 SOURCE = str(Path(toolloop.__file__).parent)
 SWEEP = 6007  # how far apart the sweeps strike in `make test`
+
+
+def places(case: str) -> Iterator[int]:
+    """Where a sweep strikes: `make test` begins elsewhere in each case, so that together they strike at many places."""
+    step = stride(SWEEP)
+    return count(1 + zlib.crc32(case.encode()) % step, step)
 
 
 @pytest.fixture(scope="module")
@@ -314,7 +321,7 @@ def goes_on(run: Run, number: int, handle: ToolLoopHandle, way: str, store: Stor
 @pytest.mark.parametrize("kind", ["none", "memory", "sqlite", "nested"])
 def test_ctrl_c_anywhere_leaves_a_loop_that_goes_on_to_its_end(kind: str, way: str, tmp_path: Path) -> None:
     """No call runs twice, nothing is lost, nothing hangs, nothing but the interrupt is raised, and no lease is kept."""
-    for number in count(1, stride(SWEEP)):
+    for number in places(f"{kind} {way}"):
         run, store = Run(nested=kind == "nested"), made_store(kind, tmp_path, number)
         provider = ScriptedProvider(run.answer)
         handle = ToolLoopHandle(provider, params=PARAMS, tools=run.tools, store=store, loop_id="loop")
@@ -351,7 +358,7 @@ def test_ctrl_c_while_something_is_said_leaves_no_old_answer(kind: str, tmp_path
 @pytest.mark.parametrize("streams", [False, True])
 def test_ctrl_c_anywhere_leaves_a_runner_that_goes_on_to_its_end(streams: bool) -> None:
     """Its next step is the one that was interrupted."""
-    for number in count(1, stride(SWEEP)):
+    for number in places(f"runner {streams}"):
         run = Run()
         provider = ScriptedProvider(run.answer)
         runner = ToolRunner(provider, params=PARAMS, tools=run.tools, ask=decide, stream=streams)
