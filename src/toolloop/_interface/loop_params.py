@@ -121,7 +121,7 @@ def read_brought_tools(tools: Sequence[JSON]) -> tuple[str, ...]:
     for tool in found:
         if not may_be_brought(tool):
             raise BadTool(
-                "say(): tools: expected objects with name, input_schema and perhaps description: a name of at most 128 "
+                "say(): tools: expected objects with name, input_schema and perhaps description: a name of at most 64 "
                 "letters, digits, _ and -, a schema with the type 'object', and a description that is a text; "
                 f"got {_shorten(tool)}",
                 tool=str(tool.get("name", "")) if isinstance(tool, dict) else "",

@@ -101,8 +101,10 @@ def record_kind(event: ev.Event) -> Kind:
 def is_new_turn(before: State, after: State) -> bool:
     """Return whether a wait of the caller, or a result, may have ended between two states."""
     old, new = before.root.phase, after.root.phase
-    if old is new or type(old) is not type(new):
-        return old is not new
+    if old is new:
+        return False
+    if type(old) is not type(new):
+        return True
     was, now = [asdict(each, recurse=False, filter=lambda part, _: part.name != "round") for each in (old, new)]
     return was != now
 

@@ -69,7 +69,7 @@ class Session:
         if work.done():
             return work.result()
         work.add_done_callback(lambda work: work.cancelled() or work.exception())  # its prompt has its answer
-        await self._screen.note("The store cannot be reached. What was said is kept, and stopped once it can.")
+        await self._screen.note("The store cannot be reached. This turn is stopped when it can.")
         return "cancelled"
 
     async def _work(self, turn: Turn, content: list[JSON] | None, key: str) -> str:

@@ -25,6 +25,7 @@ from toolloop.inbox import EventReader, LoopChange, Offer, ShownLoop, retry_stor
 from toolloop.types import Decision, PendingView, Standing
 
 HEARTBEAT: Final = 15.0  # seconds
+GOING = ("runnable", "running", "stopping")  # statuses of a loop that does not rest
 _TOOL = "the server takes no such tool from a front end, or has one of this name"
 _STAYS = "the thread began with another definition, which stays"
 _FETCH = "a part was left out: only texts, images and PDF files with their data are taken, no addresses"
@@ -239,7 +240,7 @@ class Visit:
     def _is_at_rest(self, change: LoopChange) -> bool:
         """Return whether a loop rests. One that failed and is due again does not, if it is driven here."""
         goes_on = change.retry_at is not None and self.threads.driver.worker is not None
-        return change.status not in ("runnable", "running", "stopping") and not change.driven and not goes_on
+        return change.status not in GOING and not change.driven and not goes_on
 
     # --- the end -----------------------------------------------------------------------------------------------------
 

@@ -8,11 +8,20 @@ import io
 import re
 import sys
 import tokenize
+from itertools import product
 from pathlib import Path
+from typing import get_args
 
 import toolloop
 from scripts.rooms import FLOOR, OUTSIDE, files_of, imports
 from scripts.surface import DOORS as PUBLIC, MODULES
+from toolloop._interface.loop_params import may_be_brought
+from toolloop.acp import questions as acp_questions
+from toolloop.agui import conversation
+from toolloop.agui.visit import GOING
+from toolloop.inbox.shown.words import PAST
+from toolloop.inbox.watching import AT_REST
+from toolloop.machine.queries import LoopStatus
 
 SOURCE = Path(toolloop.__file__).parent
 FILES = sorted(SOURCE.rglob("*.py"))
@@ -85,6 +94,16 @@ def test_rooms_outside_of_the_house_are_made_of_public_names() -> None:
     assert {module.rpartition(".")[0] for module in inner} == NOT_PUBLIC.keys()
     house = [file for file in FILES if room_of(dotted(file)) not in OUTSIDE]
     assert [file for file in house for room in OUTSIDE if reaches(file, SOURCE / room)] == []
+
+
+def test_what_they_repeat_is_what_the_house_says() -> None:
+    """Names of statuses, words for decisions, and which tools of a client the API takes."""
+    assert set(GOING) == {*get_args(LoopStatus)} - set(AT_REST)
+    assert acp_questions._PAST == PAST
+    schemas = [{"type": "object"}, {"type": "string"}, {"type": "object", "properties": []}, {}, "object"]
+    for name, schema in product(["a", "a" * 64, "a" * 65, "a b", "é", ""], schemas):
+        definition = {"name": name, "description": "d", "input_schema": schema}
+        assert conversation._is_taken_by_the_api(name, schema) == may_be_brought(definition), definition
 
 
 def is_public(module: str) -> bool:
