@@ -287,6 +287,18 @@ def test_a_restored_loop_whose_request_is_lost_costs_at_least_what_is_known() ->
     assert audit(copy, "0") == ()
 
 
+def test_a_cost_with_a_model_that_has_no_price_is_counted_as_it_is_stored() -> None:
+    store = MemoryStore()
+    parts = [{"type": "message", "input_tokens": 1, "output_tokens": 2, "model": model} for model in ("m", "other")]
+    answer = reply("done", usage={"input_tokens": 2, "output_tokens": 4, "iterations": parts}, model="m")
+    config = LoopConfig(prices={"m": Price(input=1, output=1)})
+    asked = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "hello"}]}
+    with ToolLoopHandle.open(store, "loop", ScriptedProvider([answer]), params=asked, config=config) as handle:
+        handle.run()
+    assert audit(store, "loop") == ()
+    assert not recount(store, "loop")
+
+
 def test_days_and_metadata_bound_what_counts() -> None:
     """`since` is a day in UTC."""
     desk = Desk()

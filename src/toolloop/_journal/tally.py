@@ -122,7 +122,8 @@ class Tally:
         """Count what an event changed."""
         day = _day(found.now)
         for cost in found.costs:
-            self.costs[day] = self.costs.get(day, Cost()) + cost
+            known = Cost(cost.dollars, cost.is_partial)  # no statistics name the models without a price
+            self.costs[day] = self.costs.get(day, Cost()) + known
         for path, was, call in found.calls:
             self._count_call("/".join(path), was, call, found.now)
         for given in found.approvals:
