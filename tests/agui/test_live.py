@@ -67,7 +67,7 @@ def test_a_reader_of_a_client_that_was_given_up_keeps_nothing() -> None:
 
 
 def test_nothing_is_kept_of_a_driver_that_is_gone() -> None:
-    """It was left in the middle of a reply, whose end nobody reports."""
+    """It was left in the middle of a reply, whose end is never reported."""
 
     async def read() -> ev.WatchEvent | None:
         live = LiveEvents()

@@ -84,7 +84,7 @@ def _size(event: ev.WatchEvent) -> int:
 
 @define(eq=False)
 class _Request:
-    """What a driver has heard of the reply that it waits for."""
+    """What came so far of the reply that a driver waits for."""
 
     is_under_way: bool = False
     events: list[ev.WatchEvent] = field(factory=list)
