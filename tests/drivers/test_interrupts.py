@@ -250,7 +250,14 @@ class Interrupt:
         # No signal can come where a generator yields, or is resumed to pass a value on. An exception of a profile
         # function there skips what the generator has to close.
         is_generator = frame.f_code.co_flags & inspect.CO_GENERATOR
-        if event in ("call", "return") and not is_generator and frame.f_code.co_filename.startswith(SOURCE):
+        # Nor can one come where `__enter__` returns: CPython looks for signals again in the block.
+        is_entered = event == "return" and frame.f_code.co_name == "__enter__"
+        if (
+            event in ("call", "return")
+            and not is_generator
+            and not is_entered
+            and frame.f_code.co_filename.startswith(SOURCE)
+        ):
             self.strike()
 
     def trace(self, frame: FrameType, event: str, _argument: object) -> Any:

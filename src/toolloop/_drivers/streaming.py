@@ -153,8 +153,13 @@ class TurnStream(_Stream):
             CallerError, StoreError: as for `ToolLoopHandle.next_turn`, as far as it is known before the turn begins.
 
         """
-        self._advance()
-        self.raise_error()
+        try:
+            self._advance()
+            self.raise_error()
+        except BaseException:
+            if not self._is_over:  # a Ctrl-C behind the first step: `__exit__` is not called
+                self.leave()
+            raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
