@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import uuid
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -22,6 +23,7 @@ from toolloop.inbox import escape_hidden, retry_store_errors
 from toolloop.terminations import LIMITS
 from toolloop.types import JSON
 
+LOG = logging.getLogger("toolloop.acp")
 T = TypeVar("T")
 _REASONS = {"complete": "end_turn", "refused": "refusal", "truncated": "max_tokens"}
 _LONGEST = 80  # characters of a title
@@ -68,9 +70,13 @@ class Session:
             given_up.cancel()
         if work.done():
             return work.result()
-        work.add_done_callback(lambda work: work.cancelled() or work.exception())  # its prompt has its answer
-        await self._screen.note("The store cannot be reached. This turn is stopped when it can.")
+        work.add_done_callback(self._log_failure)  # its prompt has its answer
+        await self._screen.note("The store cannot be reached. This turn is stopped once it works again.")
         return "cancelled"
+
+    def _log_failure(self, work: asyncio.Task[str]) -> None:
+        if not work.cancelled() and (error := work.exception()) is not None:
+            LOG.warning("a turn that was cancelled failed later: %s", error, extra={"loop_id": self.id})
 
     async def _work(self, turn: Turn, content: list[JSON] | None, key: str) -> str:
         try:

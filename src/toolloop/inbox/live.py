@@ -66,7 +66,10 @@ class EventReader:
         self._news.set()
 
     async def read(self, seconds: float) -> ev.WatchEvent | None:
-        """Return the next event; None if there is none in this time, or none any more."""
+        """Return the next event; None if there is none in this time, or none any more. One task reads at a time.
+
+        `seconds`: how long to wait for it.
+        """
         with anyio.move_on_after(seconds):
             while not self._events and not self.is_over:
                 self._news = anyio.Event()

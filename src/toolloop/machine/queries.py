@@ -127,7 +127,7 @@ def _walk(state: State, path: Path, *, only_open: bool) -> Iterator[tuple[Path, 
 
 def waiting(state: State, path: Path = ()) -> list[tuple[Path, Call]]:
     """Return the calls that wait for the caller, with the paths of their loops: in the loop at `path`, and below."""
-    loops = _walk(state, path, only_open=True) if len(state.loops) > 1 else [(path, state.root)]
+    loops = _walk(state, path, only_open=True) if len(state.loops) > 1 else [(path, state.loops[path])]
     return [(each, call) for each, loop in loops for call in find_open_calls(loop).having(Status.WAITING)]
 
 
