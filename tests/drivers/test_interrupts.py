@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 import anyio
@@ -48,7 +48,8 @@ from toolloop.testing.promises import check_promises
 
 ROOT = Path(__file__).parents[2]
 SOURCE = str(Path(toolloop.__file__).parent)
-SWEEP = 6007  # how far apart the sweeps strike in `make test`
+SWEEP = 1009  # how far apart the sweeps strike in `make test`
+CALLERS = 3  # how many callers make two places in one function different
 
 
 def places(case: str) -> Iterator[int]:
@@ -215,18 +216,22 @@ def decide(turn: Yielded) -> None:
 
 
 class Interrupt:
-    """Raises SIGINT at the n-th call or return inside toolloop; or at the n-th line of some functions.
+    """Raises SIGINT at the n-th place inside toolloop; or at the n-th line of some functions.
+
+    A place is a call or a return of a function, with the lines that its callers are in. It counts when it is reached
+    for the first time: a loop reaches each of them about six times, and a sweep over all times would take a day.
 
     As a context manager it takes the interrupt, and keeps it with its traceback, as a debugger does.
 
     Attributes:
-        seen: how many calls and returns, or lines, there were so far.
+        seen: how many places, or lines, there were so far.
         lines_of: the code of these functions.
 
     """
 
     def __init__(self, number: int, *functions: Any) -> None:
         self.number, self.seen = number, 0
+        self._places: set[object] = set()
         self.lines_of = {function.__code__ for function in functions}
         self.kept: BaseException | None = None
         self._begun: FrameType | None = None
@@ -257,7 +262,9 @@ class Interrupt:
             and not is_generator
             and not is_entered
             and frame.f_code.co_filename.startswith(SOURCE)
+            and (place := (event, frame.f_code, *callers_of(frame))) not in self._places
         ):
+            self._places.add(place)
             self.strike()
 
     def trace(self, frame: FrameType, event: str, _argument: object) -> Any:
@@ -278,6 +285,16 @@ class Interrupt:
             sys.setprofile(None)
             sys.settrace(None)
             signal.raise_signal(signal.SIGINT)
+
+
+def callers_of(frame: FrameType) -> Iterator[tuple[CodeType, int]]:
+    """Where the nearest callers inside toolloop are."""
+    found, caller = 0, frame.f_back
+    while caller is not None and found < CALLERS:
+        if caller.f_code.co_filename.startswith(SOURCE):
+            found += 1
+            yield caller.f_code, caller.f_lasti
+        caller = caller.f_back
 
 
 def made_store(kind: str, folder: Path, number: int) -> Store | None:
@@ -344,7 +361,7 @@ def test_ctrl_c_anywhere_leaves_a_loop_that_goes_on_to_its_end(kind: str, way: s
 @pytest.mark.parametrize("kind", ["none", "memory", "sqlite"])
 def test_ctrl_c_while_something_is_said_leaves_no_old_answer(kind: str, tmp_path: Path) -> None:
     """It was said or not: `run()` gives the answer to what the history holds, and it can be said again."""
-    for number in count(1, stride(29)):
+    for number in count(1, stride(11)):
         store = made_store(kind, tmp_path, number)
         provider = ScriptedProvider(lambda request: reply(request["messages"][-1]["content"]))
         handle = ToolLoopHandle(provider, params=PARAMS, store=store, loop_id="loop")
