@@ -17,7 +17,7 @@ import pytest
 pytest.importorskip("playwright", reason="the tests in a browser need playwright: pip install --group test")
 
 from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]
-from hypothesis import given
+from hypothesis import example, given
 from playwright.sync_api import Browser, Page
 
 from tests.inbox.page.browser import CHROMIUM, chromium
@@ -59,6 +59,7 @@ def read_back(page: Page, value: Any, **facts: Any) -> list[Any]:
 
 
 @given(inputs())
+@example({"א": "\n"})  # its row begins with "1 line", whose 1 belongs to no name
 @examples(15)
 def test_the_visible_text_gives_the_input_back(pages: dict[int, Page], value: dict[str, Any]) -> None:
     """At the width of a desk: each key and value, type by type, in order."""
