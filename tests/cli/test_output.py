@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings, strategies as st
+from hypothesis import HealthCheck, example, given, settings, strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
@@ -52,6 +52,7 @@ INPUTS = st.dictionaries(st.text("ab. \u202e", max_size=3), VALUES, max_size=3)
 
 @examples(100)
 @given(one=INPUTS, other=INPUTS)
+@example(one={"": "\t\u0301"}, other={"": "    \u0301"})
 def test_two_inputs_that_differ_never_look_the_same(one: dict[str, object], other: dict[str, object]) -> None:
     """As plain text, without colours; and no character of an input reaches the terminal but those that are seen."""
     texts = [

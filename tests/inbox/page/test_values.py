@@ -139,6 +139,7 @@ def test_a_short_value_is_quoted_if_it_could_be_another(value: Any, shown: str) 
         ("a\u3164b\u2800", "a⟦U+3164⟧b⟦U+2800⟧"),
         ("a\rb\u2028c", "a⟦U+000D⟧b⟦U+2028⟧c"),
         ("a\tb", "a⇥b"),
+        ("a\t\u0301b", "a⇥⟦U+0301⟧b"),  # a mark has no letter to join there
         ("\ud800", "⟦U+D800⟧"),
         ("\U000e0061", "⟦U+E0061⟧"),
         ("a⟦NL⟧⇥", "a⟦U+27E6⟧NL⟦U+27E7 U+21E5⟧"),

@@ -268,8 +268,8 @@ def _mark_clusters(text: str, alone: str, kinds: list[str], *, prose: bool) -> N
                 kinds[start - 1] = "s"
         else:
             fixed = _cluster(cluster, is_free=is_free)
-        if kinds[start] == "g" and fixed[0] == ".":
-            fixed = "g" + fixed[1:]
+        if kinds[start] in "gt" and fixed[0] == ".":  # a dotted space and a tab stay what they are under a mark
+            fixed = kinds[start] + fixed[1:]
         kinds[start:end] = fixed
 
 
