@@ -15,8 +15,11 @@ import numpy as np
 from hypothesis import given, strategies as st
 from hypothesis.strategies import SearchStrategy
 
+from tests.messages.bodies import HI, OPUS
 from tests.tools.answering import ADAPTER, BY_CODE, CALL, IMAGES, OF_TOOLSET, PDF, answer
+from toolloop import ToolLoopHandle, ToolRegistry
 from toolloop._messages import blocks
+from toolloop.events import CallFinished
 from toolloop.responses import (
     AnthropicMessagesToolResponseAdapter,
     EmptyResponse,
@@ -26,7 +29,8 @@ from toolloop.responses import (
     RawOutputs,
     TextResponse,
 )
-from toolloop.tools import ToolError, content_of
+from toolloop.testing import ScriptedProvider, call, reply
+from toolloop.tools import ToolError, content_of, tool
 
 CALLS = st.sampled_from([CALL, BY_CODE, OF_TOOLSET])
 TEXTS = st.text(st.characters(codec=None) | st.characters(categories=["Cs"]), max_size=8) | st.sampled_from(
@@ -167,3 +171,31 @@ def test_the_content_of_a_result_is_content_again(value: Any, asked: Any) -> Non
     again = content_of(given, is_error=block.get("is_error", False))
     again = [{"type": "text", "text": again}] if again and isinstance(again, str) else again
     assert again == block["content"]
+
+
+class Checked(AnthropicMessagesToolResponseAdapter):
+    """A loop checks the messages of each adapter that is not the library's own."""
+
+
+@given(RETURNED, st.sampled_from([{}, {"caller": BY_CODE["caller"]}, {"toolset_name": "computer"}]), st.booleans())
+def test_a_loop_has_nothing_to_change_in_a_result_of_this_adapter(value: Any, more: Any, is_cut: bool) -> None:
+    """It takes the message as it is: with the checks, it would be the same."""
+
+    @tool
+    def act() -> Any:
+        """Act."""
+        if isinstance(value, BaseException):
+            raise value
+        return value
+
+    results = []
+    for kind in (AnthropicMessagesToolResponseAdapter, Checked):
+        script = [reply(calls=[call("act", id="toolu_1", **more)])]
+        tools = ToolRegistry([act], adapter=kind(max_chars=5) if is_cut else kind())
+        params = {"model": OPUS, "max_tokens": 9, "messages": [HI]}
+        handle = ToolLoopHandle(ScriptedProvider(script), params=params, tools=tools)
+        turn = handle.next_turn()
+        ends = [attrs.evolve(each, seconds=0) for each in turn.events if isinstance(each, CallFinished)]
+        results.append((handle.messages, ends))
+    assert results[0] == results[1]
+    assert len(results[0][1]) == 1

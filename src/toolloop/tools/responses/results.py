@@ -14,7 +14,7 @@ from toolloop.machine.values.calls import Call, Outcome, Result, text_of_content
 from toolloop.machine.values.jsontext import JSON, decode, encode, well_formed
 from toolloop.machine.values.setup import Texts
 from toolloop.machine.values.texts import fill_text
-from toolloop.tools.responses.adapter import LOOP_ID, ToolResponseAdapter
+from toolloop.tools.responses.adapter import LOOP_ID, AnthropicMessagesToolResponseAdapter, ToolResponseAdapter
 from toolloop.tools.responses.content import content_of, following, listed
 from toolloop.tools.responses.failure_texts import describe_failure
 from toolloop.tools.responses.response_types import RawOutputs
@@ -84,14 +84,17 @@ class ResultMaker:
         """Return the adapter's result for a return value or exception."""
         token = LOOP_ID.set(self.loop_id)
         try:
-            block, after = self._parts(self.adapter.create_messages(_tool_use(self.call), response))
+            messages: Any = self.adapter.create_messages(_tool_use(self.call), response)
         finally:
             LOOP_ID.reset(token)
+        is_own = type(self.adapter) is AnthropicMessagesToolResponseAdapter  # it has checked what it made
+        block, *after = messages[0]["content"] if is_own else self._parts(messages)
         is_error = block.get("is_error") is True or issubclass(type(response), BaseException)
         content: Any = block.get("content", "")
         if _is_one_text(content) and (is_error or not _returned_a_block(response, content[0]["text"])):
             content = content[0]["text"]  # equivalent for the API; the SDK sends a text this way
-        content = self.sendable(content, is_error=is_error)
+        if not (is_own and isinstance(content, str)):
+            content = self.sendable(content, is_error=is_error)
         made = self._error(content) if is_error else Result(encode(content), plain=self._plain_text(response, content))
         mark = block.get("cache_control")
         if mark is None and not after:
@@ -105,14 +108,14 @@ class ResultMaker:
             text = well_formed(self.adapter.to_plain_text(response))
         return None if text is None or text == text_of_content(content) else shortened(text)
 
-    def _parts(self, messages: Any) -> tuple[dict[str, JSON], list[dict[str, JSON]]]:
+    def _parts(self, messages: Any) -> list[dict[str, JSON]]:
         """Return the `tool_result` in an adapter's message, and the blocks after it."""
         match messages:
             case [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": self.call.id} as block, *after]}]:
                 flaws = tuple(BLOCKS["tool_result"].shape("", "", block))
                 is_alone = not (self.call.by_code and after)  # the API accepts nothing after such a result
                 if not flaws and is_alone and isinstance(block.get("content", ""), (str, list)):
-                    return block, following(after)
+                    return [block, *following(after)]
         raise TypeError(
             f"{type(self.adapter).__name__}.create_messages returned an invalid message. It must return a list with "
             f"one user message, which begins with the tool_result of call {self.call.id} (content: a string or a "
