@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 
 class Notifier:
-    """Notifies a sync driver. It uses a queue, because an `Event` does not survive a Ctrl-C at every point."""
+    """Notifies a sync driver. It uses a queue, because an `Event` does not survive a Ctrl-C at every point.
+
+    A notification that came while the driver did not wait ends its next wait at once, so the driver looks once more.
+    """
 
     def __init__(self) -> None:
         """Start without a notification."""
@@ -25,12 +28,6 @@ class Notifier:
         """Notify the driver, now or at its next wait."""
         if self._queue.empty():  # if it is full, the driver will poll anyway
             self._queue.put(None)
-
-    def clear(self) -> None:
-        """Forget earlier notifications."""
-        while not self._queue.empty():
-            with contextlib.suppress(Empty):  # another thread has taken it
-                self._queue.get_nowait()
 
     def wait(self, seconds: float) -> bool:
         """Wait for a notification, for at most this many seconds. Return whether one came."""

@@ -46,35 +46,30 @@ class SyncDriver:
     def drive(self, result: Callable[[], T | None], unread: Unread | None = None) -> Generator[None, None, T]:
         """Drive until it is the caller's turn. At each step, the reader of a stream can read. See `Driver`."""
         self._wait_for_reader = None if unread is None else unread.wait
-        try:
-            return (yield from self._drive(result))
-        except KeyboardInterrupt:
-            self._let_end(self.engine.interrupt())
-            raise
-
-    def _drive(self, result: Callable[[], T | None]) -> Generator[None, None, T]:
         engine, journal = self.engine, self.engine.journal
-        engine.wake()
-        while True:
-            self.notifier.clear()
-            operations, state = engine.poll(), journal.state
-            if engine.must_store(operations):
-                journal.commit()
-                journal.tell()
-            yield
-            if journal.state is not state:
-                continue  # it has read what others stored
-            for operation in operations:
-                yield from self._perform(operation)
-            if operations:
-                yield  # their events are read before the engine continues
-                continue
-            if engine.is_busy():
-                self.notifier.wait(min(_LONGEST_WAIT, engine.measure_patience()))
-            elif (error := engine.take_error()) is not None:
-                raise error
-            elif (turn := result()) is not None:
-                return turn
+        try:
+            engine.wake()
+            while True:
+                operations, state = engine.poll(), journal.state
+                if engine.must_store(operations):
+                    journal.commit()
+                    journal.tell()
+                yield
+                if journal.state is not state:
+                    continue  # it has read what others stored
+                for operation in operations:
+                    yield from self._perform(operation)
+                if operations:
+                    yield  # their events are read before the engine continues
+                elif engine.is_busy():
+                    self.notifier.wait(min(_LONGEST_WAIT, engine.measure_patience()))
+                elif (error := engine.take_error()) is not None:
+                    raise error
+                elif (turn := result()) is not None:
+                    return turn
+        except KeyboardInterrupt:
+            self._let_end(engine.interrupt())
+            raise
 
     def _let_end(self, seconds: float) -> None:
         """Wait for the tools in threads, which have seen that they were cancelled. Another Ctrl-C ends the wait."""
