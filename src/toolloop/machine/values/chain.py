@@ -39,7 +39,9 @@ class Chain(Sequence[T], Generic[T]):
         except IndexError:  # another version extended the list
             items = items[: self._length]
         items.extend(more)
-        return _chain(items)
+        new: Chain[T] = Chain.__new__(Chain)
+        new._items, new._length, new._right = items, len(items), [True]
+        return new
 
     def since(self, older: Chain[T]) -> list[T] | None:
         """Return the items after those of an older version; None if the chains do not share a list."""
@@ -79,12 +81,3 @@ class Chain(Sequence[T], Generic[T]):
 
     def __repr__(self) -> str:
         return f"Chain({self._length} items)"
-
-
-def _chain(items: list[T]) -> Chain[T]:
-    """Return a chain over a list without copying it."""
-    chain: Chain[T] = Chain.__new__(Chain)
-    chain._items = items  # noqa: SLF001 - it is made here
-    chain._length = len(items)  # noqa: SLF001 - likewise
-    chain._right = [True]  # noqa: SLF001 - likewise
-    return chain
