@@ -184,10 +184,11 @@ class DriverLease:
         if journal.rev == 0:
             journal.commit()
         self._lease = None
+        ask = partial(journal.store.acquire, journal.loop_id, self.owner, first_id=journal.first_id)
         KEEPER.value.keep(self)  # from here on, the store may have granted it
         while True:
             try:
-                self._lease = lease = journal.term.ask(partial(self._acquire, instead_of))
+                self._lease = lease = journal.term.ask(partial(ask, instead_of=instead_of))
                 break
             except Conflict as held:
                 if held.token is None or held.owner is None or held.until is None:
@@ -203,11 +204,6 @@ class DriverLease:
         with journal.lock:
             journal.lease, journal.lost = lease, None
         self.progress.begin(lease)
-
-    def _acquire(self, instead_of: int | None, until: float) -> Lease:
-        journal = self._journal
-        wanted: dict[str, Any] = {"until": until, "instead_of": instead_of, "first_id": journal.first_id}
-        return journal.store.acquire(journal.loop_id, self.owner, **wanted)
 
     def renew(self) -> None:
         """Renew the lease if it is due, or give it back if it is not needed. A failure is retried."""
