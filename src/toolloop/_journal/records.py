@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import count
 from typing import Literal
 
@@ -15,6 +15,7 @@ from toolloop._forks import ProcessState
 from toolloop._journal.reporting import watch
 from toolloop._public import set_module
 from toolloop.events import WatchEvent
+from toolloop.machine.queries import find_run
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.call_changes import round_at
 from toolloop.machine.record.state import State
@@ -26,6 +27,7 @@ Kind = Literal["fact", "command", "step"]
 # A command of the caller: a function of the state that returns the event, or None to do nothing. It may raise a
 # `CallerError`. It is evaluated again on every state on which it is recorded.
 MakeEvent = Callable[[State], "ev.Event | None"]
+Run = tuple[str, int, int]  # the path of its call, joined with slashes; its iteration and its attempt
 
 _STEPS = (ev.Requested, ev.Started, ev.Opened, ev.TurnEnded)
 _LENGTH = 8  # characters of the digest in the id of an end, six bits each; short, because a store keeps each id twice
@@ -168,3 +170,30 @@ def make_event_id(event: ev.Event, before: State, after: State) -> str:
     name = repr((event.path, event.above, event.iteration, event.call_id, event.attempt))
     digest = base64.urlsafe_b64encode(hashlib.sha256(name.encode()).digest())
     return f"end{event.iteration:05x}{digest[:_LENGTH].decode()}"
+
+
+# --- starts ----------------------------------------------------------------------------------------------------------
+
+
+class OwnStarts:
+    """The starts of calls that this process has stored. After a restore, the journal may lack some of them.
+
+    Attributes:
+        runs: by the id of the entry.
+        report_id: the id of the entry that reports those which are lost, so that they are reported once.
+
+    """
+
+    def __init__(self) -> None:
+        """Begin without a start."""
+        self.runs: dict[str, Run] = {}
+        self.report_id = new_id()
+
+    def add(self, items: Iterable[PendingRecord]) -> None:
+        """Remember the starts among stored records."""
+        for item in items:
+            if isinstance(event := item.event, (ev.Started, ev.Opened)) and (event.path or hasattr(event, "call_id")):
+                call = (*event.path, event.call_id) if isinstance(event, ev.Started) else event.path
+                loop = item.after.at(call[:-1])
+                iteration, attempt = (0, 0) if loop is None else find_run(loop, call[-1])
+                self.runs[item.id] = "/".join(call), iteration, attempt

@@ -9,46 +9,15 @@ from typing import Any
 from attrs import evolve
 
 from toolloop._interface.heads import head_of
-from toolloop._journal.records import PendingRecord, new_id
+from toolloop._journal.records import Run
 from toolloop._journal.store_access import load_journal, safely
 from toolloop._journal.tally import Tally
 from toolloop.errors import Conflict, LoopNotFound, StaleRevision
-from toolloop.machine.queries import find_run
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.loop import TooDeep
 from toolloop.machine.tree import step
 from toolloop.stores.optional import keeps_tallies
 from toolloop.stores.protocol import Entry, Store
-
-Run = tuple[str, int, int]  # the path of its call, joined with slashes; its iteration and its attempt
-
-
-class OwnStarts:
-    """The starts of calls that this process has stored. After a restore, the journal may lack some of them."""
-
-    def __init__(self) -> None:
-        """Begin without a start."""
-        self._runs: dict[str, Run] = {}  # by the id of the entry
-        self._report_id = new_id()
-
-    def add(self, items: Iterable[PendingRecord]) -> None:
-        """Remember the starts among stored records."""
-        for item in items:
-            if isinstance(event := item.event, (ev.Started, ev.Opened)) and (event.path or hasattr(event, "call_id")):
-                call = (*event.path, event.call_id) if isinstance(event, ev.Started) else event.path
-                loop = item.after.at(call[:-1])
-                iteration, attempt = (0, 0) if loop is None else find_run(loop, call[-1])
-                self._runs[item.id] = "/".join(call), iteration, attempt
-
-    def report(self, store: Store, loop_id: str, first_id: str | None, at: float) -> None:
-        """Record that the ends of those runs are unknown whose starts the journal lacks.
-
-        Raises:
-            StoreError: the store failed. The next attempt records them once.
-
-        """
-        if self._runs:
-            add_restored(store, loop_id, self._runs, first_id=first_id, at=at, entry_id=self._report_id)
 
 
 def add_restored(  # noqa: PLR0913 - the parts of the record, by name

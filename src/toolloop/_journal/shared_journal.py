@@ -24,8 +24,8 @@ from toolloop._journal.event_bus import EventBus, ObserversOf, no_observers
 from toolloop._journal.journal import INHERITED, Journal, PastCalls, past_calls, read_clock
 from toolloop._journal.lease_term import LeaseTerm
 from toolloop._journal.rebasing import Reading, Rebase, drop_repeats, find_dropped_start, make_loss, outlives_lease
-from toolloop._journal.records import Kind, MakeEvent, PendingRecord, is_new_turn, make_event_id, record_kind
-from toolloop._journal.restoring import OwnStarts, make_set_back_error
+from toolloop._journal.records import Kind, MakeEvent, OwnStarts, PendingRecord, is_new_turn, make_event_id, record_kind
+from toolloop._journal.restoring import add_restored, make_set_back_error
 from toolloop._journal.store_access import Place, load_after, safely
 from toolloop.errors import AlreadyDecided, CallerError, Conflict, StaleRevision, StoreError
 from toolloop.machine.queries import implied
@@ -358,7 +358,9 @@ class SharedJournal(Journal):
 
     def _leave(self) -> NoReturn:
         """End the use of a store that was restored, once it has what only this process knows."""
-        self._starts.report(self.store, self.loop_id, self.first_id, self.now())
+        if runs := self._starts.runs:
+            entry_id, at = self._starts.report_id, self.now()
+            add_restored(self.store, self.loop_id, runs, first_id=self.first_id, at=at, entry_id=entry_id)
         with self.lock:
             if not self.is_set_back:
                 self.is_set_back = True
