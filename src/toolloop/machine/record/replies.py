@@ -125,7 +125,7 @@ def read_reply(body: JSON, *, text: str | None = None, request_id: str | None = 
         model=_to_text(body.get("model")),
         request_id=_to_text(request_id),
         parts=read_parts(body.get("usage"), _to_text(body.get("model"))),
-        stop_details=_to_texts(body.get("stop_details")),
+        stop_details={name: _to_text(said) for name, said in _to_mapping(body.get("stop_details")).items()},
         container=container if _is_filled(container := _to_mapping(body.get("container")).get("id")) else None,
         cache_miss=_read_cache_miss(found) if isinstance(found := body.get("diagnostics"), Mapping) else None,
     )
@@ -146,7 +146,9 @@ def read_spent(body: JSON) -> ParsedReply:
 
 def _check_blocks(blocks: JSON) -> list[JSON]:
     """Return the content of a reply after checking the fields that the loop reads."""
-    if not isinstance(blocks, list) or not all(map(_is_block, blocks)):
+    if not (
+        isinstance(blocks, list) and all(isinstance(each, Mapping) and _is_filled(each.get("type")) for each in blocks)
+    ):
         raise ProtocolError(
             "the reply has no list of content blocks, so it is not a message of the API", retryable=True
         )
@@ -188,10 +190,6 @@ def _name_member(block: Mapping[str, JSON]) -> str:
     return "id" if block["type"] in _CALLS else "tool_use_id"
 
 
-def _is_block(value: JSON) -> bool:
-    return isinstance(value, Mapping) and isinstance(kind := value.get("type"), str) and bool(kind)
-
-
 def _is_by_code(block: JSON) -> bool:
     return str(_to_mapping(block.get("caller")).get("type")).startswith("code_execution")
 
@@ -202,11 +200,6 @@ def _to_mapping(value: JSON) -> Mapping[str, JSON]:
 
 def _to_text(value: object) -> str | None:
     return value if isinstance(value, str) else None
-
-
-def _to_texts(value: JSON) -> Mapping[str, JSON]:
-    said = _to_mapping(value)
-    return {name: _to_text(text) for name, text in said.items()} if said else said
 
 
 def _is_filled(value: object) -> TypeGuard[str]:
