@@ -59,7 +59,7 @@ def test_what_a_person_mistypes_is_said_and_asked_again() -> None:
             ("x\n", "'x' is none of the keys."),
             ('e\n{"path": \n', "That is not JSON: "),
             ("e\n[1]\n", "no object"),
-            ('e\n{"path": 5}\n', "does not fit"),
+            ('e\n{"path": 5}\n', "Input should be a valid string"),
             ('e\n{"pfad": "x"}\n', "pfad"),
         ]:
             terminal.expect(MENU)
