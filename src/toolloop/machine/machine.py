@@ -77,10 +77,7 @@ from toolloop.machine.rules.deciding import decide
 from toolloop.machine.rules.given_history import replace_history
 from toolloop.machine.rules.grants import ask_where_gone, ask_where_gone_meanwhile, drop_grant, remember
 from toolloop.machine.rules.joining import close_round, end, find_last_user_turn, join_rest
-from toolloop.machine.rules.judging import judge, refuse_strangers
-from toolloop.machine.rules.repetition import warn
 from toolloop.machine.rules.replying import (
-    conclude,
     detect_repetition,
     fail,
     is_stopped_by,
@@ -88,6 +85,7 @@ from toolloop.machine.rules.replying import (
     lose_request,
     read_action,
     stop_loop,
+    take_judgement,
     take_reply,
 )
 from toolloop.machine.rules.saying import add_tools, keep, list_kept_texts, queue, withdraw
@@ -115,36 +113,6 @@ def send(loop: Loop, event: ev.Requested) -> Loop:
 
 
 # --- judging and running ---------------------------------------------------------------------------------------------
-
-
-def take_judgement(loop: Loop, event: ev.Judged) -> Loop:
-    """Take the results of the policies. A call without a result may run."""
-    if event.stop:
-        return stop_loop(loop, event.reason)
-    is_running = isinstance(loop.phase, Running)
-    if not is_running and read_action(loop) is not RUN:
-        return conclude(loop, event.problems)
-    if (found := detect_repetition(loop)) is not None:
-        if is_stopped_by(loop, found):
-            return end(loop, found)
-        loop = warn(loop, found)
-    if results := dict(event.results):
-        refuse_strangers(loop.calls, results)
-    asked, judged = len(loop.calls.having(Status.WAITING)), []
-    for call in list_to_judge(loop.calls):
-        if not event.only or call.id in event.only:
-            loop, after = judge(loop, call, results.get(call.id))
-            judged.append(after)
-    loop = replace_calls(loop, judged)
-    loop = halt_members(loop) if loop.calls.members else loop
-    loop = loop if is_running else proceed(loop)
-    if is_running or isinstance(loop.phase, Judging):  # a member of a toolset comes next
-        return loop
-    waits = len(loop.calls.having(Status.WAITING))
-    # An edit or a grant can satisfy a policy that asks. Then no new call waits, and the other calls continue.
-    if waits == 0 or (waits <= asked and (list_startable(loop) or loop.calls.having(Status.RUNNING))):
-        return loop
-    return loop._replace(phase=Waiting("decision_required", loop.round))
 
 
 def start(loop: Loop, event: ev.Started) -> Loop:
