@@ -42,8 +42,7 @@ from toolloop.errors import (
 )
 from toolloop.machine.queries import driven, waiting
 from toolloop.machine.record import journal_events as ev
-from toolloop.machine.record.loop import Waiting
-from toolloop.machine.record.state import State
+from toolloop.machine.record.loop import State, Waiting
 from toolloop.machine.rules.calls import digest_of
 from toolloop.machine.tree import step
 from toolloop.machine.values.calls import Decision, Why

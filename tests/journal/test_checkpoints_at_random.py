@@ -11,7 +11,7 @@ from tests.kit.machine.worlds import World, lives
 from toolloop.errors import ToolLoopError
 from toolloop.machine.queries import outstanding
 from toolloop.machine.record import journal_events as ev
-from toolloop.machine.record.state import State
+from toolloop.machine.record.loop import State
 from toolloop.machine.tree import step
 from toolloop.stores import Revision, dump
 from toolloop.stores.checkpoints import Checkpoint, read_checkpoint, write_checkpoint

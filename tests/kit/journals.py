@@ -13,8 +13,8 @@ from toolloop._journal.lease import DriverLease
 from toolloop._journal.shared_journal import SharedJournal
 from toolloop._journal.store_access import Place
 from toolloop.machine.record import journal_events as ev
+from toolloop.machine.record.loop import State
 from toolloop.machine.record.replies import ParsedReply, read_reply
-from toolloop.machine.record.state import State
 from toolloop.machine.tree import begin, step
 from toolloop.machine.values.calls import DecisionRecord, Wait, Why
 from toolloop.machine.values.jsontext import encode

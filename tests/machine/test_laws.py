@@ -28,10 +28,10 @@ from toolloop.machine.record.loop import (
     Ready,
     Requesting,
     Running,
+    State,
     TooDeep,
     Waiting,
 )
-from toolloop.machine.record.state import State
 from toolloop.machine.tree import fold, fork, step
 from toolloop.machine.values.calls import GrantSpec
 from toolloop.machine.values.chain import Chain

@@ -15,7 +15,7 @@ from toolloop.errors import IllegalCommand
 from toolloop.machine.queries import outstanding, time_left, waiting
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.effects import CancelRequest, EndTurn, Judge, RunCall, SendRequest
-from toolloop.machine.record.state import Path
+from toolloop.machine.record.loop import Path
 from toolloop.machine.rules.limits import count_left, count_spent
 from toolloop.machine.tree import step
 from toolloop.terminations import BudgetExceeded, NaturalEnd, Timeout

@@ -29,8 +29,18 @@ from toolloop.machine.queries import (
 )
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.effects import CancelRequest, Conclude, EndTurn, Judge, RunCall, SendRequest
-from toolloop.machine.record.loop import Failed, Judging, Loop, Ready, Requesting, Running, Stopping, Waiting, round_of
-from toolloop.machine.record.state import State
+from toolloop.machine.record.loop import (
+    Failed,
+    Judging,
+    Loop,
+    Ready,
+    Requesting,
+    Running,
+    State,
+    Stopping,
+    Waiting,
+    round_of,
+)
 from toolloop.machine.rules.calls import list_startable
 from toolloop.machine.rules.saying import list_kept_texts
 from toolloop.machine.tree import step

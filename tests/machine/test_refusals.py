@@ -10,7 +10,7 @@ from tests.kit.machine.making import the_call
 from tests.kit.machine.nested import asked, at, begun, inside, over, waits
 from toolloop.errors import AlreadyDecided, CallerError, DecisionConflict, IllegalCommand, UnknownCall
 from toolloop.machine.record import journal_events as ev
-from toolloop.machine.record.state import State
+from toolloop.machine.record.loop import State
 from toolloop.machine.tree import step
 from toolloop.machine.values.calls import DecisionRecord, Status, Wait, Why
 from toolloop.machine.values.setup import Budget, Limits

@@ -15,8 +15,7 @@ from toolloop.errors import UndecidedCalls
 from toolloop.machine.queries import driven, find_open_round, outstanding, status_of, waiting
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.effects import RunCall, SendRequest
-from toolloop.machine.record.loop import Judging, TooDeep
-from toolloop.machine.record.state import State
+from toolloop.machine.record.loop import Judging, State, TooDeep
 from toolloop.machine.tree import step
 from toolloop.machine.values.calls import Call, Result, Status, Why
 from toolloop.stores import dump, load

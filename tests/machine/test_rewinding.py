@@ -16,10 +16,9 @@ from toolloop import Budget, LoopConfig, MemoryStore, ToolLoopHandle, tool
 from toolloop._usage import Usage
 from toolloop.errors import IllegalCommand
 from toolloop.machine.message_ids import list_with_ids
+from toolloop.machine.queries import call_changes
 from toolloop.machine.record import journal_events as ev
-from toolloop.machine.record.call_changes import call_changes
-from toolloop.machine.record.loop import Finished, round_of
-from toolloop.machine.record.state import State
+from toolloop.machine.record.loop import Finished, State, round_of
 from toolloop.machine.rewinding import rewind
 from toolloop.machine.tree import begin, step
 from toolloop.machine.values.calls import Status

@@ -13,8 +13,7 @@ from toolloop.errors import IllegalCommand
 from toolloop.machine.queries import answer_of, list_running, outstanding, status_of
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.effects import Conclude, EndTurn, RunCall, SendRequest
-from toolloop.machine.record.loop import Finished, Stopping, round_of
-from toolloop.machine.record.state import State
+from toolloop.machine.record.loop import Finished, State, Stopping, round_of
 from toolloop.machine.tree import fold, fork, step
 from toolloop.machine.values.setup import Limits, Texts
 from toolloop.terminations import LIMITS, StopCondition, Termination, Timeout

@@ -14,8 +14,7 @@ from toolloop.errors import CallerError
 from toolloop.machine.queries import LoopStatus, answer_of, driven, everywhere, outstanding, status_of
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.effects import EndTurn, SendRequest
-from toolloop.machine.record.loop import Failure, Finished, round_of
-from toolloop.machine.record.state import State
+from toolloop.machine.record.loop import Failure, Finished, State, round_of
 from toolloop.machine.rules.calls import digest_of
 from toolloop.machine.tree import fork, step
 from toolloop.machine.values.calls import Call, DecisionRecord, GrantSpec, Outcome, Result, Status, Wait, Why

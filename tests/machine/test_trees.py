@@ -18,8 +18,7 @@ from toolloop.errors import (
 from toolloop.machine.queries import driven, driven_at, everywhere, outstanding, waiting
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.effects import CancelRequest, Conclude, EndTurn, Judge, RunCall, SendRequest
-from toolloop.machine.record.loop import Failed, Failure, is_over
-from toolloop.machine.record.state import State
+from toolloop.machine.record.loop import Failed, Failure, State, is_over
 from toolloop.machine.rules.calls import digest_of
 from toolloop.machine.tree import step
 from toolloop.machine.values.calls import DecisionRecord, GrantSpec, Status, Wait, Why

@@ -16,7 +16,7 @@ from toolloop.errors import CallerError
 from toolloop.machine.queries import answer_of, driven, find_open_round, next_deadline, outstanding, waiting
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.effects import Conclude, EndTurn, Judge as ToJudge, RunCall, SendRequest
-from toolloop.machine.record.state import Path, State
+from toolloop.machine.record.loop import Path, State
 from toolloop.machine.rules.approving import count_missing, list_approvals
 from toolloop.machine.rules.calls import digest_of
 from toolloop.machine.rules.deciding import TAKES

@@ -11,8 +11,8 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 import attrs
 
 from toolloop.machine.record import journal_events as ev
+from toolloop.machine.record.loop import State
 from toolloop.machine.record.round_calls import RoundCalls
-from toolloop.machine.record.state import State
 from toolloop.machine.values.calls import Call
 from toolloop.machine.values.chain import Chain
 from toolloop.stores.codec import EVENTS

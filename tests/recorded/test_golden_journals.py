@@ -19,9 +19,8 @@ from tests.recorded.nested_stories import NESTED
 from tests.recorded.rare_stories import RARE
 from toolloop._usage import Cost, IterationUsage, Usage
 from toolloop.machine.record import journal_events as ev
-from toolloop.machine.record.loop import Failure, Thread
+from toolloop.machine.record.loop import Failure, State, Thread
 from toolloop.machine.record.replies import read_reply
-from toolloop.machine.record.state import State
 from toolloop.machine.tree import fold, fork
 from toolloop.machine.values.calls import DecisionRecord, GrantSpec, Outcome, Reject, Result, Wait, Why
 from toolloop.machine.values.chain import Chain

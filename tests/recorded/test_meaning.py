@@ -17,7 +17,7 @@ from tests.kit.each import each
 from tests.recorded.covering import machine_fields, recorded_fields
 from tests.recorded.test_golden_journals import GOLDEN, files
 from toolloop.machine.record import journal_events as ev
-from toolloop.machine.record.state import State
+from toolloop.machine.record.loop import State
 from toolloop.stores import Entry, Revision
 from toolloop.stores.checkpoints import MEANING, Checkpoint, read_checkpoint, write_checkpoint
 from toolloop.stores.codec import replay

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.kit.machine import making as m
 from tests.kit.machine.worlds import World
 from toolloop.machine.record import journal_events as ev
-from toolloop.machine.record.state import State
+from toolloop.machine.record.loop import State
 from toolloop.machine.rules.calls import digest_of
 from toolloop.machine.tree import fold
 from toolloop.machine.values.calls import DecisionRecord, GrantSpec, Result, Wait, Why

@@ -21,8 +21,7 @@ from toolloop.errors import BadTool, InvalidHistory
 from toolloop.machine.queries import driven_at
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.effects import CancelRequest, Conclude, Effect, EndTurn, Judge, RunCall, SendRequest
-from toolloop.machine.record.loop import Loop
-from toolloop.machine.record.state import Path
+from toolloop.machine.record.loop import Loop, Path
 from toolloop.machine.values.calls import Status
 from toolloop.machine.values.jsontext import decode
 from toolloop.machine.values.setup import Setup, drop_brought

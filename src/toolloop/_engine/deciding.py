@@ -16,8 +16,7 @@ from toolloop._messages.blocks import RESULT_KINDS
 from toolloop.errors import CallerError, IllegalCommand, InvalidEdit
 from toolloop.machine.queries import find_open_round
 from toolloop.machine.record import journal_events as ev
-from toolloop.machine.record.loop import Loop
-from toolloop.machine.record.state import State
+from toolloop.machine.record.loop import Loop, State
 from toolloop.machine.tree import step
 from toolloop.machine.values.calls import Answer, Approve, Call, Decision, DecisionRecord, Status
 from toolloop.machine.values.jsontext import decode

@@ -38,8 +38,7 @@ from toolloop._journal.records import PendingRecord
 from toolloop.machine.queries import everywhere, is_due, outstanding, time_left, waiting
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.effects import CancelRequest, Effect, RunCall, SendRequest
-from toolloop.machine.record.loop import Stopping, Waiting
-from toolloop.machine.record.state import State
+from toolloop.machine.record.loop import State, Stopping, Waiting
 
 LOG = logging.getLogger("toolloop")
 

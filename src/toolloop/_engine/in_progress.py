@@ -31,8 +31,7 @@ from toolloop.events import WatchEvent
 from toolloop.machine.queries import driven, driven_at, find_run, list_running, outstanding
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.effects import Conclude, Effect, EndTurn, Judge, RunCall, SendRequest
-from toolloop.machine.record.loop import Finished, Loop, Ready, Requesting, Running
-from toolloop.machine.record.state import Path, State
+from toolloop.machine.record.loop import Finished, Loop, Path, Ready, Requesting, Running, State
 from toolloop.machine.rules.calls import may_end
 from toolloop.machine.values.calls import Result, Status
 

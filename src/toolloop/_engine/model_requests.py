@@ -25,9 +25,8 @@ from toolloop.machine.message_ids import next_reply_id
 from toolloop.machine.queries import driven_at
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.effects import SendRequest
-from toolloop.machine.record.loop import Loop, Requesting
+from toolloop.machine.record.loop import Loop, Path, Requesting
 from toolloop.machine.record.replies import read_reply, read_spent
-from toolloop.machine.record.state import Path
 from toolloop.machine.values.jsontext import JSON, decode
 from toolloop.machine.values.stop_reasons import STOP_REASONS
 from toolloop.prices import refuse_unpriced

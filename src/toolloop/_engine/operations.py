@@ -19,8 +19,7 @@ from toolloop._engine.pace import Slot
 from toolloop._engine.questions import FunctionCall, Questions, ask_each, await_each
 from toolloop._engine.tool_calls import CallRun, Steps
 from toolloop.machine.queries import driven_at
-from toolloop.machine.record.loop import Requesting, Stopping
-from toolloop.machine.record.state import Path, State
+from toolloop.machine.record.loop import Path, Requesting, State, Stopping
 from toolloop.machine.values.jsontext import JSON
 from toolloop.providers.accumulate import Accumulator
 from toolloop.providers.protocol import (

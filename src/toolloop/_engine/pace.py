@@ -21,7 +21,7 @@ from attrs import define, frozen
 
 from toolloop.errors import ToolLoopError
 from toolloop.machine.record.effects import Effect
-from toolloop.machine.record.state import State
+from toolloop.machine.record.loop import State
 
 LOG = logging.getLogger("toolloop.worker")
 _REFUSED = (429, 529)

@@ -17,8 +17,7 @@ from toolloop._messages.tool_changes import decode_changing, list_defined, may_a
 from toolloop._requests.params import Secrets, list_external_names
 from toolloop._requests.request_maker import RequestMaker
 from toolloop.events import Observer
-from toolloop.machine.record.loop import Loop, list_messages
-from toolloop.machine.record.state import Path, State
+from toolloop.machine.record.loop import Loop, Path, State, list_messages
 from toolloop.machine.values.jsontext import decode
 from toolloop.machine.values.setup import Setup, drop_brought, keep_annotations, keep_gone
 from toolloop.prices import Prices

@@ -42,8 +42,7 @@ from toolloop.errors import IllegalCommand, InvalidHistory
 from toolloop.machine.machine import allowed
 from toolloop.machine.queries import everywhere, is_due, is_empty, waiting
 from toolloop.machine.record import journal_events as ev
-from toolloop.machine.record.loop import Failed, Finished, Loop, Ready, Requesting, Waiting, list_messages
-from toolloop.machine.record.state import Path, State
+from toolloop.machine.record.loop import Failed, Finished, Loop, Path, Ready, Requesting, State, Waiting, list_messages
 from toolloop.machine.refusals import name_injection, not_allowed
 from toolloop.machine.rules.joining import join_rest
 from toolloop.machine.rules.saying import list_kept_texts, list_new_tools

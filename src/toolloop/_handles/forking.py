@@ -17,8 +17,7 @@ from toolloop._journal.store_access import Place, load_journal, safely
 from toolloop._requests.params import Secrets
 from toolloop.errors import IllegalCommand, LoopNotFound
 from toolloop.machine.record.journal_events import Adopted
-from toolloop.machine.record.loop import TooDeep
-from toolloop.machine.record.state import State
+from toolloop.machine.record.loop import State, TooDeep
 from toolloop.machine.rewinding import rewind
 from toolloop.machine.tree import fork
 from toolloop.machine.values.jsontext import a_type

@@ -17,8 +17,7 @@ from toolloop._journal.event_bus import LOG
 from toolloop._journal.journal import Journal, is_interrupted
 from toolloop.errors import AlreadyDecided, ToolLoopError
 from toolloop.machine.record.journal_events import Event
-from toolloop.machine.record.loop import Failed, Finished, TooDeep, Waiting
-from toolloop.machine.record.state import State
+from toolloop.machine.record.loop import Failed, Finished, State, TooDeep, Waiting
 from toolloop.machine.values.calls import Command, Continue, InjectMessages, Stop
 from toolloop.machine.values.jsontext import JSON
 from toolloop.machine.values.names import Person

@@ -21,7 +21,7 @@ from toolloop.compaction.strategy import Strategy
 from toolloop.errors import BadTool, LoopNotFound, UnreadableSnapshot
 from toolloop.machine.queries import under_way
 from toolloop.machine.record import journal_events as ev
-from toolloop.machine.record.state import State
+from toolloop.machine.record.loop import State
 from toolloop.machine.tree import begin, step
 from toolloop.machine.values.jsontext import JSON, canonical, decode, encode
 from toolloop.prices import refuse_unpriced

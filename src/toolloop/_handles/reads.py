@@ -14,7 +14,7 @@ from toolloop._interface.progress import Progress
 from toolloop._interface.results import ToolLoopResult, Yielded
 from toolloop._usage import IterationUsage, Usage
 from toolloop.machine.queries import LoopStatus, next_deadline, status_of
-from toolloop.machine.record.state import State
+from toolloop.machine.record.loop import State
 from toolloop.machine.values.jsontext import JSON
 from toolloop.tools.calls import ToolCall
 

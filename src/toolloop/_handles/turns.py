@@ -23,8 +23,7 @@ from toolloop._requests.output import MisfitError, Output, last_text, read_json
 from toolloop.errors import IllegalCommand, MaxDepthExceeded
 from toolloop.events import WatchEvent
 from toolloop.machine.queries import is_empty
-from toolloop.machine.record.loop import Failed, Finished, Loop, Stopping, TooDeep, Waiting
-from toolloop.machine.record.state import Path, State
+from toolloop.machine.record.loop import Failed, Finished, Loop, Path, State, Stopping, TooDeep, Waiting
 from toolloop.machine.values.jsontext import JSON, a_type, decode
 
 S = TypeVar("S", bound=StepsOrTask)

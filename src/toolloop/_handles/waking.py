@@ -11,7 +11,7 @@ from toolloop._engine.runtimes import Runtime
 from toolloop._interface.drift import Difference, find_changes, tools_with_open_calls
 from toolloop._interface.loop_params import check_request
 from toolloop.errors import BadTool, Drift
-from toolloop.machine.record.state import State
+from toolloop.machine.record.loop import State
 from toolloop.machine.values.jsontext import decode, encode
 from toolloop.machine.values.setup import Limits, Setup
 

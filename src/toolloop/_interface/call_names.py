@@ -5,8 +5,7 @@ from __future__ import annotations
 from toolloop._interface.shown import Named
 from toolloop.errors import UnknownCall
 from toolloop.machine.queries import driven, find_open_round
-from toolloop.machine.record.loop import Loop
-from toolloop.machine.record.state import Path, State
+from toolloop.machine.record.loop import Loop, Path, State
 from toolloop.machine.values.calls import Call
 
 

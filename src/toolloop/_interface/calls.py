@@ -11,8 +11,7 @@ from attrs import frozen
 from toolloop._public import set_module
 from toolloop._usage import Usage
 from toolloop.machine.queries import driven, find_open_round
-from toolloop.machine.record.loop import Loop, Round
-from toolloop.machine.record.state import State
+from toolloop.machine.record.loop import Loop, Round, State
 from toolloop.machine.values.jsontext import JSON, decode
 from toolloop.tools.calls import ToolCall, ToolResult
 

@@ -9,8 +9,7 @@ from attrs import asdict, frozen
 
 from toolloop.machine.queries import everywhere, list_tools_along
 from toolloop.machine.record.journal_events import GrantRevoked
-from toolloop.machine.record.loop import Loop, round_of
-from toolloop.machine.record.state import State
+from toolloop.machine.record.loop import Loop, State
 from toolloop.machine.values.calls import Status
 from toolloop.machine.values.jsontext import JSON, canonical, decode
 from toolloop.machine.values.setup import Approval, LoopFacts, Setup, ToolFacts
@@ -50,7 +49,7 @@ class Difference:
 
 def tools_with_open_calls(state: State) -> set[str]:
     """Return the names of the tools with open calls. In a nested loop, the names of the outer tools precede them."""
-    rounds = ((path, round_) for path, loop in everywhere(state) if (round_ := round_of(loop)) is not None)
+    rounds = ((path, round_) for path, loop in everywhere(state) if (round_ := loop.phase.round) is not None)
     return {
         "/".join((*list_tools_along(state, path), call.name))
         for path, round_ in rounds

@@ -10,7 +10,7 @@ from attrs import field, frozen
 
 from toolloop._public import set_module
 from toolloop.machine.queries import everywhere
-from toolloop.machine.record.state import State
+from toolloop.machine.record.loop import State
 from toolloop.machine.values.calls import StandingGrant
 from toolloop.machine.values.jsontext import JSON, decode
 from toolloop.machine.values.names import Person

@@ -13,8 +13,7 @@ from toolloop._public import set_module
 from toolloop._usage import Cost
 from toolloop.compaction.segments import SUMMARY_START
 from toolloop.machine.queries import next_deadline, status_of, waiting
-from toolloop.machine.record.loop import Failed, Loop
-from toolloop.machine.record.state import Path, State
+from toolloop.machine.record.loop import Failed, Loop, Path, State
 from toolloop.machine.rules.approving import count_missing, demands_of, find_counted, is_unjudged
 from toolloop.machine.rules.deciding import TAKES
 from toolloop.machine.rules.saying import is_own

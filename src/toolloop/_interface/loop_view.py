@@ -13,8 +13,7 @@ from toolloop._interface.progress import Progress, list_running_calls
 from toolloop._public import set_module
 from toolloop.machine.message_ids import list_with_ids
 from toolloop.machine.queries import list_children, status_of
-from toolloop.machine.record.loop import Failed, Finished, Kept, Loop, TooDeep, find_round_calls
-from toolloop.machine.record.state import Path, State
+from toolloop.machine.record.loop import Failed, Finished, Kept, Loop, Path, State, TooDeep, find_round_calls
 from toolloop.machine.rules import limits
 from toolloop.machine.values.jsontext import JSON, decode, decode_all
 from toolloop.machine.values.setup import ToolAnnotations

@@ -11,7 +11,7 @@ from attrs import frozen
 
 from toolloop._interface.calls import RunningCall
 from toolloop.machine.queries import list_running
-from toolloop.machine.record.state import State
+from toolloop.machine.record.loop import State
 from toolloop.machine.values.jsontext import well_formed
 
 _MOST = 500  # characters of a message

@@ -23,8 +23,7 @@ from toolloop._public import set_module
 from toolloop._usage import IterationUsage, Usage
 from toolloop.errors import IllegalCommand
 from toolloop.events import WatchEvent
-from toolloop.machine.record.loop import Waiting, WaitReason
-from toolloop.machine.record.state import State
+from toolloop.machine.record.loop import State, Waiting, WaitReason
 from toolloop.machine.values.calls import (
     Answer,
     Approve,

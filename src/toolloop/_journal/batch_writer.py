@@ -14,8 +14,7 @@ from toolloop._journal.store_access import KNOWN, Known, Place, Weight, keep_che
 from toolloop._journal.tally import Tally, count_journal, find_counted
 from toolloop.machine.queries import status_of, waiting
 from toolloop.machine.record import journal_events as ev
-from toolloop.machine.record.loop import Failed, Finished, Waiting, round_of
-from toolloop.machine.record.state import State
+from toolloop.machine.record.loop import Failed, Finished, State, Waiting
 from toolloop.stores.optional import bytes_to_checkpoint, keeps_checkpoints, keeps_tallies
 from toolloop.stores.protocol import Entry, Head, Lease
 
@@ -108,7 +107,7 @@ class BatchWriter:
         self._tally = rev, self._counted
         self._weight = self._weight.plus(entries)
         self._has_ended_turn |= any(isinstance(after.root.phase, _AT_REST) for _, after in batch.steps)
-        if round_of(batch.after.root) is None:
+        if batch.after.root.phase.round is None:
             self._closed = batch.after, rev, self._weight
         return rev
 

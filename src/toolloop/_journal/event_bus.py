@@ -24,7 +24,7 @@ from toolloop.events import (
     WatchedLoop,
     WatchEvent,
 )
-from toolloop.machine.record.state import Path
+from toolloop.machine.record.loop import Path
 
 LOG = logging.getLogger("toolloop")
 

@@ -30,9 +30,7 @@ from toolloop._journal.reporting import watch
 from toolloop._journal.store_access import safely
 from toolloop.errors import AlreadyDecided, Conflict, IllegalCommand
 from toolloop.machine.record import journal_events as ev
-from toolloop.machine.record.call_changes import round_at
-from toolloop.machine.record.loop import Round, round_of
-from toolloop.machine.record.state import Path, State
+from toolloop.machine.record.loop import Path, Round, State, round_at
 from toolloop.machine.rules.calls import LATEST
 from toolloop.machine.rules.deciding import was_decided
 from toolloop.machine.tree import step
@@ -163,13 +161,13 @@ class PastCalls:
             past.note(last, state)
             last = state
         for path, loop in last.loops.items():
-            past._add(path, round_of(loop))
+            past._add(path, loop.phase.round)
         return past
 
     def note(self, before: State, after: State) -> None:
         """Note the calls of the rounds that an event has closed."""
         for path, loop in before.loops.items():
-            if after.loops.get(path) is loop or (old := round_of(loop)) is None:
+            if after.loops.get(path) is loop or (old := loop.phase.round) is None:
                 continue
             new = round_at(after, path)
             if new is None or new.iteration != old.iteration:

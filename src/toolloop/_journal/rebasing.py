@@ -12,7 +12,7 @@ from toolloop._journal.reporting import watch
 from toolloop.errors import CallerError, Conflict, UnreadableSnapshot
 from toolloop.events import WatchEvent
 from toolloop.machine.record import journal_events as ev
-from toolloop.machine.record.state import State
+from toolloop.machine.record.loop import State
 from toolloop.machine.tree import step
 
 # Other callers may record these without a conflict with a firm command.

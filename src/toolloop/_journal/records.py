@@ -17,8 +17,7 @@ from toolloop._public import set_module
 from toolloop.events import WatchEvent
 from toolloop.machine.queries import find_run
 from toolloop.machine.record import journal_events as ev
-from toolloop.machine.record.call_changes import round_at
-from toolloop.machine.record.state import State
+from toolloop.machine.record.loop import State, round_at
 from toolloop.machine.tree import step
 from toolloop.stores.arguments import check_text
 from toolloop.stores.protocol import Entry, Lease

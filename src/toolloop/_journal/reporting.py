@@ -37,9 +37,8 @@ from toolloop.events import (
 )
 from toolloop.machine.message_ids import next_reply_id
 from toolloop.machine.record import journal_events as ev
-from toolloop.machine.record.loop import Finished, Judging, Loop, Round
+from toolloop.machine.record.loop import Finished, Judging, Loop, Round, State
 from toolloop.machine.record.replies import ParsedReply, keep_acceptable, list_calls
-from toolloop.machine.record.state import State
 from toolloop.machine.rules.approving import count_missing, list_approvals
 from toolloop.machine.rules.joining import join_rest
 from toolloop.machine.rules.replying import detect_repetition

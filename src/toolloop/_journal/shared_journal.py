@@ -30,7 +30,7 @@ from toolloop._journal.store_access import Place, load_after, safely
 from toolloop.errors import AlreadyDecided, CallerError, Conflict, StaleRevision, StoreError
 from toolloop.machine.queries import implied
 from toolloop.machine.record import journal_events as ev
-from toolloop.machine.record.state import State
+from toolloop.machine.record.loop import State
 from toolloop.machine.tree import begin
 from toolloop.stores.optional import clock_of
 from toolloop.stores.protocol import Lease, Store

@@ -14,7 +14,7 @@ from toolloop._forks import ProcessState
 from toolloop._journal.event_bus import LOG
 from toolloop.errors import LoopNotFound, StaleRevision, StoreError, UnreadableSnapshot
 from toolloop.machine.record import journal_events as ev
-from toolloop.machine.record.state import State
+from toolloop.machine.record.loop import State
 from toolloop.stores.arguments import check_text
 from toolloop.stores.optional import keeps_checkpoints, kept_checkpoint, whole_store
 from toolloop.stores.protocol import Entry, Lease, Store, StoredJournal, StoredLoop

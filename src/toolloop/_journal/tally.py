@@ -17,10 +17,9 @@ from attrs import define, field, frozen
 
 from toolloop._journal.store_access import safely
 from toolloop._usage import Cost
+from toolloop.machine.queries import Change, call_changes, has_expired
 from toolloop.machine.record import journal_events as ev
-from toolloop.machine.record.call_changes import Change, call_changes, has_expired
-from toolloop.machine.record.loop import round_of
-from toolloop.machine.record.state import State
+from toolloop.machine.record.loop import State
 from toolloop.machine.tree import fold, step
 from toolloop.machine.values.calls import Call, DecisionRecord, Outcome, Status
 from toolloop.stores.optional import NO_LIMIT, keeps_tallies
@@ -114,7 +113,7 @@ class Tally:
     def begin(self, state: State) -> None:
         """Begin with the first state of a loop. What was decided and spent before, the loop of origin has counted."""
         for path, loop in state.loops.items():
-            if (round_ := round_of(loop)) is not None:
+            if (round_ := loop.phase.round) is not None:
                 for call in round_.calls.having(Status.WAITING):
                     self.waiting["/".join((*path, call.id))] = state.root.now
 

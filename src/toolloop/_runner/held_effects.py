@@ -5,8 +5,7 @@ from __future__ import annotations
 from attrs import define
 
 from toolloop.machine.record.effects import Effect, EndTurn, Judge, SendRequest
-from toolloop.machine.record.loop import Judging, Loop
-from toolloop.machine.record.state import State
+from toolloop.machine.record.loop import Judging, Loop, State
 from toolloop.machine.values.stop_reasons import ReplyAction
 
 

@@ -13,7 +13,7 @@ from toolloop._journal.store_access import load_journal, read_kept, safely
 from toolloop._journal.tally import Tally
 from toolloop._public import set_module
 from toolloop.errors import StaleRevision, StoreError, UnreadableSnapshot
-from toolloop.machine.record.state import State
+from toolloop.machine.record.loop import State
 from toolloop.stores.codec import decode_event, read_journal
 from toolloop.stores.optional import keeps_tallies
 from toolloop.stores.pending import PendingCall

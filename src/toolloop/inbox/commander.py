@@ -27,8 +27,7 @@ from toolloop.inbox.rights.seen_store import is_seen
 from toolloop.inbox.stored_tools import StoredTools
 from toolloop.machine.queries import waiting
 from toolloop.machine.record.journal_events import Continued, Event
-from toolloop.machine.record.loop import Failed, Finished, TooDeep, Waiting
-from toolloop.machine.record.state import State
+from toolloop.machine.record.loop import Failed, Finished, State, TooDeep, Waiting
 from toolloop.machine.values.calls import Answer, Approve, Decision, Deny, Rerun
 from toolloop.machine.values.jsontext import a_type
 from toolloop.machine.values.names import Person

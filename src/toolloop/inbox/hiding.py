@@ -7,7 +7,7 @@ from typing import TypedDict
 
 from toolloop._public import set_module
 from toolloop.machine.queries import waiting
-from toolloop.machine.record.state import State
+from toolloop.machine.record.loop import State
 
 
 @set_module("toolloop.inbox")

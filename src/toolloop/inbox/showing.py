@@ -13,7 +13,7 @@ from toolloop.inbox.hiding import shown_inputs
 from toolloop.inbox.items import ResultView, ShownLoop, left_view
 from toolloop.inbox.stored_tools import schemas_of
 from toolloop.machine.queries import driven, find_open_calls
-from toolloop.machine.record.state import State
+from toolloop.machine.record.loop import State
 from toolloop.machine.values.calls import Status
 from toolloop.machine.values.jsontext import JSON
 from toolloop.machine.values.setup import Setup

@@ -11,7 +11,7 @@ from toolloop._engine.runtimes import Runtime
 from toolloop._interface.config import DEFAULT_CONFIG
 from toolloop._requests.params import Secrets
 from toolloop.machine.queries import waiting
-from toolloop.machine.record.state import Path, State
+from toolloop.machine.record.loop import Path, State
 from toolloop.machine.values.jsontext import JSON, decode
 from toolloop.machine.values.setup import Setup, ToolFacts
 from toolloop.tools import Tool, ToolRegistry

@@ -15,10 +15,9 @@ from toolloop._forks import ProcessState
 from toolloop._journal.store_access import KnownStates, Weight, safely
 from toolloop.errors import LoopNotFound, StaleRevision, UnreadableSnapshot
 from toolloop.inbox.items import TrailEntry
+from toolloop.machine.queries import Change, call_changes, has_expired, is_granted
 from toolloop.machine.record import journal_events as ev
-from toolloop.machine.record.call_changes import Change, call_changes, has_expired, is_granted, round_at
-from toolloop.machine.record.loop import Failed
-from toolloop.machine.record.state import Path, State
+from toolloop.machine.record.loop import Failed, Path, State, round_at
 from toolloop.machine.rules.approving import count_missing, demands_of
 from toolloop.machine.rules.calls import digest_of
 from toolloop.machine.rules.grants import grant_id_of

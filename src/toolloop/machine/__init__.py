@@ -64,12 +64,14 @@ from toolloop.machine.record.loop import (
     Judging as Judging,
     Kept as Kept,
     Loop as Loop,
+    Path as Path,
     Phase as Phase,
     Ready as Ready,
     Repetition as Repetition,
     Requesting as Requesting,
     Round as Round,
     Running as Running,
+    State as State,
     Stopping as Stopping,
     Thread as Thread,
     TooDeep as TooDeep,
@@ -80,7 +82,6 @@ from toolloop.machine.record.loop import (
 )
 from toolloop.machine.record.replies import ParsedReply as ParsedReply, read_reply as read_reply
 from toolloop.machine.record.round_calls import RoundCalls as RoundCalls
-from toolloop.machine.record.state import Path as Path, State as State
 from toolloop.machine.rules.joining import join_rest as join_rest
 from toolloop.machine.tree import begin as begin, fold as fold, fork as fork, step as step
 from toolloop.machine.values.calls import (

@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from hashlib import sha256
 
 from toolloop.machine.record import journal_events as ev
-from toolloop.machine.record.loop import Finished, Kept, Loop, count_messages, list_messages
+from toolloop.machine.record.loop import Finished, Kept, Loop, State, count_messages, list_messages
 from toolloop.machine.record.replies import ends_in_reply
-from toolloop.machine.record.state import State
 from toolloop.machine.rules.joining import join_rest
 from toolloop.machine.values.chain import Chain
 from toolloop.machine.values.jsontext import encode

@@ -1,4 +1,4 @@
-"""Queries of a tree of loops: its loops, what is to be done in it, deadlines, and the ends of loops.
+"""Queries of a tree of loops: its loops, what is to be done in it, deadlines, what an event changed, and ends of loops.
 
 A loop is at work while it is Ready, Requesting, Judging or Running. A loop inside a call never waits for a command. It
 stops only while its calls wait for the caller, or after its request failed.
@@ -6,8 +6,8 @@ stops only while its calls wait for the caller, or after its request failed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Literal
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, Literal
 
 from attrs import asdict, evolve, field, frozen
 
@@ -19,18 +19,20 @@ from toolloop.machine.record.loop import (
     Finished,
     Judging,
     Loop,
+    Path,
     Ready,
     Requesting,
     Round,
     Running,
+    State,
     Stopping,
     TooDeep,
     Waiting,
     find_round_calls,
     is_over,
+    round_at,
 )
 from toolloop.machine.record.round_calls import NO_CALLS, RoundCalls
-from toolloop.machine.record.state import Path, State
 from toolloop.machine.rules import limits
 from toolloop.machine.rules.calls import list_startable
 from toolloop.machine.rules.turns import expire
@@ -291,6 +293,55 @@ def find_conclusions(state: State, path: Path) -> tuple[Effect, ...]:
 def may_start(loop: Loop) -> bool:
     """Return whether a call of a loop may start, whatever the loops above it allow."""
     return bool(list_startable(loop))
+
+
+# --- what an event has changed ----------------------------------------------------------------------------------------
+
+
+Change = tuple[Path, Call | None, Call | None]
+_OPEN: Final = (Status.PROPOSED, Status.WAITING)
+_NO_CALL: Final = Call("", "", "{}")
+
+
+def call_changes(before: State, event: ev.Event, after: State) -> Iterator[Change]:
+    """Yield the calls that an event has changed, in loops at any depth: the path, the call before, and after.
+
+    The call before is None for a call that waits in a new round. The call after is None for one that was open when its
+    round went. Other calls of rounds that begin or end are left out.
+    """
+    for path in {**before.loops, **after.loops}:
+        old, new = round_at(before, path), round_at(after, path)
+        if old is new:
+            continue
+        for was, call in _pair_calls(old, new, event):
+            yield (*path, (was or call or _NO_CALL).id), was, call
+
+
+def _pair_calls(old: Round | None, new: Round | None, event: ev.Event) -> Iterable[tuple[Call | None, Call | None]]:
+    """Return the calls of a round that differ, before and after."""
+    if old is None or new is None or old.iteration != new.iteration:
+        gone = [] if old is None else [(call, None) for status in _OPEN for call in old.calls.having(status)]
+        return [*gone, *([] if new is None else [(None, call) for call in new.calls.having(Status.WAITING)])]
+    if isinstance(event, ev.HistoryTaken):  # its calls may be others
+        known = {call.id: call for call in old.calls}
+        gone = [(call, None) for call in old.calls if new.calls.find(call.id) is None and call.status in _OPEN]
+        return [*gone, *[(known.get(call.id), call) for call in new.calls if call is not known.get(call.id)]]
+    return new.calls.changes(old.calls)
+
+
+def is_granted(was: Call | None, call: Call | None) -> bool:
+    """Return whether a call was cleared by a grant between these two."""
+    decision = None if call is None else call.decision
+    return decision is not None and decision.grant is not None and (was is None or was.decision is not decision)
+
+
+def has_expired(was: Call | None, call: Call | None, now: float) -> bool:
+    """Return whether a call expired between these two. `now`: the time after."""
+    if call is None:  # the loop ended with it
+        is_late = was is not None and was.expires_at is not None and was.expires_at <= now
+        return is_late and was is not None and was.status is Status.WAITING
+    is_new = was is None or was.result is None
+    return is_new and call.result is not None and call.result.outcome is Outcome.EXPIRED
 
 
 # --- the end of a loop inside a call ---------------------------------------------------------------------------------

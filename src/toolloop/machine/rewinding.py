@@ -10,8 +10,7 @@ from toolloop._usage import Usage
 from toolloop.errors import IllegalCommand
 from toolloop.machine.message_ids import name_messages, name_shown
 from toolloop.machine.record import journal_events as ev
-from toolloop.machine.record.loop import Failed, Finished, Kept, Loop, Requesting, round_of
-from toolloop.machine.record.state import State
+from toolloop.machine.record.loop import Failed, Finished, Kept, Loop, Requesting, State
 from toolloop.machine.rules.joining import is_prompt, is_system
 from toolloop.machine.tree import begin, step
 from toolloop.machine.values.chain import Chain
@@ -47,7 +46,7 @@ def _find_iteration(steps: Steps, at: int) -> State:
             break
         if loop.iterations == at and isinstance(loop.phase, Finished):
             ended = state
-        if loop.iterations == at and round_of(loop) is None and not isinstance(loop.phase, Requesting):
+        if loop.iterations == at and loop.phase.round is None and not isinstance(loop.phase, Requesting):
             return state
     if ended is None:
         raise _reject(f"its iteration {at} has not ended, or is older than the journal")

@@ -51,17 +51,18 @@ from toolloop.machine.record.loop import (
     Failed,
     Judging,
     Loop,
+    Path,
     Ready,
     Requesting,
     Round,
     Running,
+    State,
     Stopping,
     Waiting,
     find_round_calls,
     is_over,
     replace_calls,
 )
-from toolloop.machine.record.state import Path, State
 from toolloop.machine.refusals import not_possible, undecided_calls
 from toolloop.machine.rules import limits
 from toolloop.machine.rules.deciding import unknown_call

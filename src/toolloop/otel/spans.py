@@ -34,8 +34,7 @@ from toolloop.events import (
     WatchedLoop,
     WatchEvent,
 )
-from toolloop.machine.record.loop import Failed, Loop, Round, Waiting, round_of
-from toolloop.machine.record.state import Path
+from toolloop.machine.record.loop import Failed, Loop, Path, Round, Waiting
 from toolloop.machine.values.jsontext import JSON, decode
 
 _REQUESTED = {
@@ -262,7 +261,7 @@ class _LoopSpans:
     def _name(self, path: Path) -> str:
         """Return the tool name of the call at a path."""
         loop = self._loop.at(path[:-1])
-        round_ = None if loop is None else round_of(loop) or _closed_round(loop)
+        round_ = None if loop is None else loop.phase.round or _closed_round(loop)
         call = None if round_ is None else round_.calls.find(path[-1])
         return "" if call is None else call.name
 

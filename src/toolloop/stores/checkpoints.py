@@ -20,8 +20,7 @@ from attrs import frozen
 
 from toolloop._usage import IterationUsage
 from toolloop.errors import UnreadableSnapshot
-from toolloop.machine.record.loop import Loop
-from toolloop.machine.record.state import Path, State
+from toolloop.machine.record.loop import Loop, Path, State
 from toolloop.machine.values.chain import Chain
 from toolloop.machine.values.jsontext import JSON, decode, encode
 from toolloop.stores.codec import FORMAT

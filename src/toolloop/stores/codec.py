@@ -19,7 +19,7 @@ from typing import Any, Final, cast
 from toolloop._public import set_module
 from toolloop.errors import UnreadableSnapshot
 from toolloop.machine.record import journal_events as ev
-from toolloop.machine.record.state import State
+from toolloop.machine.record.loop import State
 from toolloop.machine.tree import fold, step
 from toolloop.machine.values.jsontext import JSON, canonical, decode, encode, with_integers
 from toolloop.stores.converter import read, write

@@ -21,10 +21,9 @@ import attrs
 
 from toolloop.errors import ProtocolError, ToolLoopError, UnreadableSnapshot
 from toolloop.machine.record import journal_events as ev
-from toolloop.machine.record.loop import Kept, Loop, Phase, Round, round_of
+from toolloop.machine.record.loop import Kept, Loop, Path, Phase, Round, State
 from toolloop.machine.record.replies import ParsedReply, read_reply
 from toolloop.machine.record.round_calls import RoundCalls
-from toolloop.machine.record.state import Path, State
 from toolloop.machine.values.calls import Call, DecisionRecord, GrantSpec, PolicyResult, Result, StandingGrant, Status
 from toolloop.machine.values.chain import Chain
 from toolloop.machine.values.jsontext import JSON, decode
@@ -263,10 +262,10 @@ def _state(converter: Converter, value: JSON) -> State:
         loops[path] = converter.structure({name: part for name, part in item.items() if name != "path"}, Loop)
     if not loops:
         raise _Unfit("'loops' is empty")
-    running = [(path, round_.having(Status.RUNNING)) for path, loop in loops.items() if (round_ := round_of(loop))]
+    running = [(path, round_.having(Status.RUNNING)) for path, loop in loops.items() if (round_ := loop.phase.round)]
     if {(), *((*path, call.id) for path, calls in running for call in calls if call.has_loop)} != loops.keys():
         raise _Unfit("'loops' must be the outermost loop and the loops of the running calls that have one")
-    if any((round_ := round_of(loop)) and round_.iteration != loop.iterations for loop in loops.values()):
+    if any((round_ := loop.phase.round) and round_.iteration != loop.iterations for loop in loops.values()):
         raise _Unfit("an open round does not belong to the last reply")
     if any(call.attempts < 1 for _, calls in running for call in calls):
         raise _Unfit("a running call was never started")

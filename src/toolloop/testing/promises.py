@@ -14,8 +14,7 @@ from attrs import define, field, frozen
 
 from toolloop.machine.queries import everywhere
 from toolloop.machine.record import journal_events as ev
-from toolloop.machine.record.loop import Loop, Round, round_of
-from toolloop.machine.record.state import Path, State
+from toolloop.machine.record.loop import Loop, Path, Round, State
 from toolloop.machine.rules.calls import digest_of
 from toolloop.machine.tree import fold, step
 from toolloop.machine.values.calls import Status
@@ -198,7 +197,7 @@ class _Checker:
 
 
 def _round(loop: Loop) -> Round:
-    return round_of(loop) or _NO_ROUND
+    return loop.phase.round or _NO_ROUND
 
 
 def _unanswered(before: Loop | None, after: Loop) -> Iterator[str]:

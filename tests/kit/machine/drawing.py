@@ -12,9 +12,8 @@ from tests.kit.machine import making as m
 from toolloop._usage import IterationUsage, Usage
 from toolloop.machine.queries import driven, next_deadline
 from toolloop.machine.record import journal_events as ev
-from toolloop.machine.record.loop import Loop, Thread
+from toolloop.machine.record.loop import Loop, State, Thread
 from toolloop.machine.record.replies import find_open_server_calls
-from toolloop.machine.record.state import State
 from toolloop.machine.rules.calls import digest_of
 from toolloop.machine.values.calls import (
     Call,

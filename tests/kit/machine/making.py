@@ -7,9 +7,8 @@ from typing import Any
 from attrs import evolve
 
 from toolloop.machine.record import journal_events as ev
-from toolloop.machine.record.loop import Failure, Finished, Loop, Ready, Waiting
+from toolloop.machine.record.loop import Failure, Finished, Loop, Ready, State, Waiting
 from toolloop.machine.record.replies import read_reply
-from toolloop.machine.record.state import State
 from toolloop.machine.rules.joining import join_rest
 from toolloop.machine.tree import begin, step
 from toolloop.machine.values.calls import Call, DecisionRecord, PolicyResult, Result, Wait, Why

@@ -9,8 +9,7 @@ from attrs import evolve
 from tests.kit.machine import making as m
 from toolloop.machine.queries import driven
 from toolloop.machine.record import journal_events as ev
-from toolloop.machine.record.loop import Loop
-from toolloop.machine.record.state import Path, State
+from toolloop.machine.record.loop import Loop, Path, State
 from toolloop.machine.tree import step
 
 USED = {"usage": {"input_tokens": 3, "output_tokens": 2}}

@@ -13,8 +13,7 @@ from tests.kit.machine import making as m
 from toolloop.machine.queries import answer_of, driven, outstanding
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.effects import CancelRequest, Conclude, Effect, EndTurn, Judge, RunCall, SendRequest
-from toolloop.machine.record.loop import Finished, Loop, Waiting
-from toolloop.machine.record.state import Path, State
+from toolloop.machine.record.loop import Finished, Loop, Path, State, Waiting
 from toolloop.machine.tree import begin, fold, step
 from toolloop.machine.values.setup import Budget, Limits, Texts
 

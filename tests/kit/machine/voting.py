@@ -8,8 +8,7 @@ from typing import Any
 from attrs import define, evolve, field
 
 from toolloop.machine.record import journal_events as ev
-from toolloop.machine.record.loop import Judging
-from toolloop.machine.record.state import State
+from toolloop.machine.record.loop import Judging, State
 from toolloop.machine.tree import fold, step
 from toolloop.machine.values.calls import DecisionRecord, Reject, Wait, Why
 from toolloop.machine.values.demands import Demand

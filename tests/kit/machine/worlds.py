@@ -25,12 +25,12 @@ from toolloop.machine.record.loop import (
     Phase,
     Ready,
     Requesting,
+    State,
     Stopping,
     Thread,
     TooDeep,
     Waiting,
 )
-from toolloop.machine.record.state import State
 from toolloop.machine.rules.calls import list_to_judge
 from toolloop.machine.tree import begin, fork, step
 from toolloop.machine.values.calls import Status, Wait, Why

@@ -12,8 +12,7 @@ from tests.kit.machine.making import the_call
 from toolloop.errors import AlreadyDecided, CallerError, DecisionConflict, IllegalCommand
 from toolloop.machine.queries import outstanding
 from toolloop.machine.record import journal_events as ev
-from toolloop.machine.record.loop import replace_calls
-from toolloop.machine.record.state import State
+from toolloop.machine.record.loop import State, replace_calls
 from toolloop.machine.rules.approving import count_missing, describe, describe_progress, find_counted, list_approvals
 from toolloop.machine.rules.calls import digest_of
 from toolloop.machine.tree import fork, step

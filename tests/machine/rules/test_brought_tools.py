@@ -6,7 +6,7 @@ from attrs import evolve
 
 from tests.kit.machine import making as m
 from toolloop.machine.record import journal_events as ev
-from toolloop.machine.record.state import State
+from toolloop.machine.record.loop import State
 from toolloop.machine.tree import fold, step
 from toolloop.machine.values.jsontext import decode, encode
 from toolloop.machine.values.setup import ToolFacts, drop_brought

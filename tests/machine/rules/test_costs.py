@@ -14,8 +14,8 @@ from toolloop._usage import Cost, IterationUsage, ModelUsage, Usage, read_parts
 from toolloop.machine.queries import outstanding
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.effects import EndTurn, SendRequest
+from toolloop.machine.record.loop import State
 from toolloop.machine.record.replies import read_reply
-from toolloop.machine.record.state import State
 from toolloop.machine.rules.limits import count_left
 from toolloop.machine.tree import step
 from toolloop.machine.values.setup import Budget, Limits

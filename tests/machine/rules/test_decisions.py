@@ -14,8 +14,7 @@ from toolloop.errors import AlreadyDecided, CallerError, IllegalCommand, Undecid
 from toolloop.machine.queries import next_deadline, outstanding
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.effects import Judge, RunCall
-from toolloop.machine.record.loop import Judging
-from toolloop.machine.record.state import State
+from toolloop.machine.record.loop import Judging, State
 from toolloop.machine.rules.calls import digest_of
 from toolloop.machine.tree import step
 from toolloop.machine.values.calls import (

@@ -12,7 +12,7 @@ from tests.kit.machine import making as m
 from tests.kit.machine.making import the_call
 from toolloop.errors import CallerError
 from toolloop.machine.record import journal_events as ev
-from toolloop.machine.record.state import State
+from toolloop.machine.record.loop import State
 from toolloop.machine.rules.calls import digest_of
 from toolloop.machine.tree import step
 from toolloop.machine.values.calls import DecisionRecord, Status, Wait, Why

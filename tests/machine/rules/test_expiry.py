@@ -15,8 +15,7 @@ from tests.kit.machine.worlds import World
 from toolloop.machine.queries import answer_of, next_deadline, outstanding
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.effects import Conclude
-from toolloop.machine.record.loop import Finished, Loop, Stopping, is_over
-from toolloop.machine.record.state import State
+from toolloop.machine.record.loop import Finished, Loop, State, Stopping, is_over
 from toolloop.machine.tree import fold, fork, step
 from toolloop.machine.values.calls import Wait, Why
 from toolloop.machine.values.jsontext import encode

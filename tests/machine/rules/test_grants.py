@@ -16,8 +16,7 @@ from toolloop.errors import DecisionConflict
 from toolloop.machine.queries import outstanding
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.effects import EndTurn
-from toolloop.machine.record.loop import Judging
-from toolloop.machine.record.state import State
+from toolloop.machine.record.loop import Judging, State
 from toolloop.machine.tree import step
 from toolloop.machine.values.calls import DecisionRecord, GrantSpec, Outcome, Reject, Status, Wait, Why
 from toolloop.machine.values.jsontext import encode

@@ -21,8 +21,7 @@ from toolloop.machine.machine import TRANSITIONS
 from toolloop.machine.queries import outstanding
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.effects import Judge
-from toolloop.machine.record.loop import Loop, Requesting, count_messages, list_messages
-from toolloop.machine.record.state import State
+from toolloop.machine.record.loop import Loop, Requesting, State, count_messages, list_messages
 from toolloop.machine.tree import step
 from toolloop.machine.values.calls import Result, Status
 from toolloop.machine.values.jsontext import decode, encode

@@ -11,8 +11,7 @@ from tests.kit.machine import making as m
 from toolloop.machine.queries import outstanding
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.effects import EndTurn, RunCall, SendRequest
-from toolloop.machine.record.loop import Finished, Ready, Running, round_of
-from toolloop.machine.record.state import State
+from toolloop.machine.record.loop import Finished, Ready, Running, State, round_of
 from toolloop.machine.rules.limits import count_left, count_spent
 from toolloop.machine.tree import step
 from toolloop.machine.values.jsontext import decode

@@ -13,7 +13,7 @@ from toolloop.errors import CallerError, UnknownCall
 from toolloop.machine.queries import outstanding
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.effects import EndTurn, Judge, RunCall
-from toolloop.machine.record.state import State
+from toolloop.machine.record.loop import State
 from toolloop.machine.rules.grants import allows
 from toolloop.machine.tree import fork, step
 from toolloop.machine.values.calls import Outcome, Reject, Result, StandingGrant, Status

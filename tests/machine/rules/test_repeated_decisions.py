@@ -14,7 +14,7 @@ from tests.kit.machine.worlds import World, lives
 from toolloop.errors import CallerError, DecisionConflict
 from toolloop.machine.queries import driven, find_open_round
 from toolloop.machine.record import journal_events as ev
-from toolloop.machine.record.state import State
+from toolloop.machine.record.loop import State
 from toolloop.machine.rules.calls import digest_of
 from toolloop.machine.tree import begin, step
 from toolloop.machine.values.calls import Call, DecisionRecord, Outcome, PolicyResult, Reject, Result, Status, Wait, Why

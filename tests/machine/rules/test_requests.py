@@ -15,8 +15,7 @@ from toolloop.errors import IllegalCommand
 from toolloop.machine.queries import outstanding
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.effects import CancelRequest, EndTurn, Judge
-from toolloop.machine.record.loop import Failed, Failure, Requesting, Thread
-from toolloop.machine.record.state import State
+from toolloop.machine.record.loop import Failed, Failure, Requesting, State, Thread
 from toolloop.machine.tree import fork, step
 from toolloop.machine.values.jsontext import decode, encode
 from toolloop.machine.values.setup import Limits, Texts

@@ -11,7 +11,7 @@ from tests.kit.machine import making as m
 from toolloop.machine.queries import outstanding
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.effects import Judge
-from toolloop.machine.record.state import State
+from toolloop.machine.record.loop import State
 from toolloop.machine.rules.joining import make_answer
 from toolloop.machine.rules.replying import detect_repetition
 from toolloop.machine.tree import step

@@ -13,7 +13,7 @@ from hypothesis import given, strategies as st
 from tests.kit.machine import making as m
 from toolloop.errors import IllegalCommand
 from toolloop.machine.record import journal_events as ev
-from toolloop.machine.record.state import State
+from toolloop.machine.record.loop import State
 from toolloop.machine.tree import step
 from toolloop.machine.values.splicing import Splice, apply_splices, splices_between
 

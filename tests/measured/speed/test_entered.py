@@ -14,7 +14,7 @@ from toolloop import ToolLoopHandle
 from toolloop.stores import MemoryStore
 
 _ROOT = Path(toolloop.__file__).parent
-_FILES, _FUNCTIONS = 54, 331
+_FILES, _FUNCTIONS = 52, 330
 
 
 def entered_by(act: Callable[[], object]) -> set[CodeType]:

@@ -16,7 +16,7 @@ from tests.stores import journals as j
 from toolloop.errors import UnreadableSnapshot
 from toolloop.machine.queries import next_deadline, status_of
 from toolloop.machine.record import journal_events as ev
-from toolloop.machine.record.state import State
+from toolloop.machine.record.loop import State
 from toolloop.machine.tree import fold, step
 from toolloop.machine.values.setup import Limits
 from toolloop.stores import FORMAT, Entry, Head, MemoryStore, dump, load

@@ -25,7 +25,7 @@ from toolloop.errors import (
     UnknownCall,
 )
 from toolloop.inbox.rights.rights import Action
-from toolloop.machine.record.state import State
+from toolloop.machine.record.loop import State
 from toolloop.machine.values.calls import Answer, Approve, Decision, Deny, Rerun
 from toolloop.machine.values.names import Person, name_key
 from toolloop.stores.protocol import Store

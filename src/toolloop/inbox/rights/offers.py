@@ -12,7 +12,7 @@ from toolloop._interface.heads import list_accepted_decisions
 from toolloop._public import set_module
 from toolloop.inbox.rights.rights import Action, Rights
 from toolloop.inbox.shown.words import Need
-from toolloop.machine.record.state import State
+from toolloop.machine.record.loop import State
 from toolloop.machine.values.names import Person
 from toolloop.stores.protocol import StoredLoop
 from toolloop.tools.calls import ToolCall

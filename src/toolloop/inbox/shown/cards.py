@@ -21,7 +21,7 @@ from toolloop.inbox.shown.running import running_words
 from toolloop.inbox.shown.story import CallStory, Said, Step, Story, read_story
 from toolloop.inbox.shown.values import ShownInput, shown_input
 from toolloop.inbox.shown.words import Need, Tag, count, duration, hints
-from toolloop.machine.record.state import Path
+from toolloop.machine.record.loop import Path
 from toolloop.machine.values.calls import DecisionRecord, Outcome
 from toolloop.machine.values.jsontext import JSON, decode
 from toolloop.machine.values.names import Person, name_key

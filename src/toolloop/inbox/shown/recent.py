@@ -18,8 +18,7 @@ from toolloop._journal.store_access import (
     safely,
 )
 from toolloop.machine.record import journal_events as ev
-from toolloop.machine.record.loop import round_of
-from toolloop.machine.record.state import Path, State
+from toolloop.machine.record.loop import Path, State
 from toolloop.stores.codec import replay
 from toolloop.stores.protocol import Store
 
@@ -66,7 +65,7 @@ class Recent:
     def shorten(self, count: int) -> Recent:
         """Return it without its older events: the newest stay, and those back to a state without an open round."""
         last = len(self.steps) - count
-        at = next((at for at in range(last, 0, -1) if round_of(self.steps[at - 1][1].root) is None), 0)
+        at = next((at for at in range(last, 0, -1) if self.steps[at - 1][1].root.phase.round is None), 0)
         if not at:
             return self
         return Recent(self.steps[at - 1][1], self.steps[at:], self.rev, self.first_id, self.weight)
@@ -98,7 +97,7 @@ def read_recent(store: Store, loop_id: str, paths: Iterable[Path], count: int = 
         return Recent(known.before, steps, journal.rev, known.first_id, known.weight.plus(journal.entries))
 
     def begin(kept: Known) -> Recent | None:
-        if round_of(kept.state.root) is not None:
+        if kept.state.root.phase.round is not None:
             return None
         return follow(Recent(kept.state, (), kept.rev, kept.first_id, kept.weight))
 

@@ -15,8 +15,7 @@ from toolloop.inbox.shown.recent import Recent
 from toolloop.inbox.trail import command_of
 from toolloop.inbox.transcript import MessagePart, escape_hidden, find_last_text, last_text_of, read_parts
 from toolloop.machine.record import journal_events as ev
-from toolloop.machine.record.loop import Finished, Loop, Round, Stopping, list_messages, round_of
-from toolloop.machine.record.state import Path, State
+from toolloop.machine.record.loop import Finished, Loop, Path, Round, State, Stopping, list_messages
 from toolloop.machine.rules.calls import end_run, settle_open
 from toolloop.machine.rules.joining import join_rest
 from toolloop.machine.values.calls import Call, DecisionRecord, Outcome, Status
@@ -219,7 +218,7 @@ def _add_changes(story: Story, before: State, event: ev.Event) -> None:
 
 def _round_after(before: Loop | None, after: Loop | None, event: ev.Event) -> Round | None:
     """Return the round of a loop after an event. If the loop ended with it, its calls have their results."""
-    round_ = None if after is None else round_of(after)
+    round_ = None if after is None else after.phase.round
     has_ended = after is None or isinstance(after.phase, Finished)
     if round_ is not None or not has_ended or before is None or before.round is None:
         return round_
@@ -236,7 +235,7 @@ def _named(round_: Round, call_id: str) -> list[Call]:
 
 def _changed(before: Loop | None, now: Round | None) -> Iterator[Call]:
     """Yield the calls of a round that differ from before."""
-    old = None if before is None else round_of(before)
+    old = None if before is None else before.phase.round
     if now is None or now is old:
         return
     known = {} if old is None or old.iteration != now.iteration else {call.id: call for call in old.calls}

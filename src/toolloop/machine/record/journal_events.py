@@ -14,9 +14,8 @@ from __future__ import annotations
 from attrs import frozen
 
 from toolloop._usage import Cost, IterationUsage
-from toolloop.machine.record.loop import Failure, Thread
+from toolloop.machine.record.loop import Failure, State, Thread
 from toolloop.machine.record.replies import ParsedReply
-from toolloop.machine.record.state import State
 from toolloop.machine.values.calls import DecisionRecord, PolicyResult, Result
 from toolloop.machine.values.setup import Limits, Setup
 from toolloop.machine.values.splicing import Splice

@@ -1,12 +1,13 @@
-"""The record of one loop, and its phases.
+"""The record of one loop and its phases, and the state: a loop with the loops inside its calls.
 
-`Loop` holds the data that outlives a phase. A phase holds only the data that ends with it.
+`Loop` holds the data that outlives a phase. A phase holds only the data that ends with it; its `round` is the open one,
+or None. `State` is a flat map of loops, by path of call ids.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Literal, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import ClassVar, Literal, NamedTuple
 
 from attrs import evolve, field, frozen
 
@@ -18,6 +19,7 @@ from toolloop.machine.values.setup import Setup
 from toolloop.machine.values.stop_reasons import ReplyAction
 from toolloop.terminations import Termination
 
+Path = tuple[str, ...]
 WaitReason = Literal["decision_required", "tools_executed", "paused"]
 
 
@@ -137,6 +139,8 @@ class Kept:
 class Ready:
     """The next step is a request."""
 
+    round: ClassVar[None] = None
+
 
 @frozen
 class Requesting:
@@ -145,6 +149,7 @@ class Requesting:
     stopping: bool = False
     reason: str | None = None
     is_priced: bool = False
+    round: ClassVar[None] = None
 
 
 @frozen
@@ -211,6 +216,8 @@ class Failed:
 @frozen
 class TooDeep:
     """The loop is nested too deep to run at all."""
+
+    round: ClassVar[None] = None
 
 
 Phase = Ready | Requesting | Judging | Running | Waiting | Stopping | Finished | Failed | TooDeep
@@ -287,7 +294,7 @@ class Loop(NamedTuple):
     @property
     def round(self) -> Round | None:
         """Return the open round of a loop that has not ended."""
-        return None if isinstance(self.phase, Finished) else round_of(self)
+        return None if isinstance(self.phase, Finished) else self.phase.round
 
     @property
     def calls(self) -> RoundCalls:
@@ -297,18 +304,18 @@ class Loop(NamedTuple):
     @property
     def open_messages(self) -> tuple[str, ...]:
         """Return the messages after the history: the unjoined ones, and the reply that is open (see `round_of`)."""
-        round_ = round_of(self)
+        round_ = self.phase.round
         return self.unjoined if round_ is None else (*self.unjoined, *round_.reply_messages)
 
 
 def round_of(loop: Loop) -> Round | None:
     """Return the open round; after a limit, the round with which the loop resumes."""
-    return None if isinstance(loop.phase, (Ready, Requesting, TooDeep)) else loop.phase.round
+    return loop.phase.round
 
 
 def find_round_calls(loop: Loop) -> RoundCalls:
     """Return the calls of the round that `round_of` returns; none without it."""
-    round_ = round_of(loop)
+    round_ = loop.phase.round
     return NO_CALLS if round_ is None else round_.calls
 
 
@@ -341,3 +348,34 @@ def list_messages(loop: Loop) -> list[str]:
 def count_messages(loop: Loop) -> int:
     """Return the number of `list_messages`, without a copy of the history."""
     return len(loop.messages) + len(loop.open_messages)
+
+
+@frozen
+class State:
+    """A tree of loops as one immutable value. `loops`: by path, parents before children; () is the outermost loop."""
+
+    loops: Mapping[Path, Loop] = field(repr=False)
+
+    @property
+    def root(self) -> Loop:
+        """Return the outermost loop."""
+        return self.loops[()]
+
+    def at(self, path: Path) -> Loop | None:
+        """Return the loop at a path, or None."""
+        return self.loops.get(path)
+
+    def calls_along(self, path: Path) -> list[Call | None]:
+        """Return the calls that lead to the loop at a path, from the outermost down; None for each that is gone."""
+        return [self.find_call(path[:length]) for length in range(1, len(path) + 1)]
+
+    def find_call(self, path: Path) -> Call | None:
+        """Return the call at a path, if its round is open or a loop after a limit resumes with it."""
+        loop = self.at(path[:-1])
+        return None if loop is None else find_round_calls(loop).find(path[-1])
+
+
+def round_at(state: State, path: Path) -> Round | None:
+    """Return the open round of the loop at a path, if there is one."""
+    loop = state.at(path)
+    return None if loop is None else loop.phase.round

@@ -7,7 +7,7 @@ from typing import Any
 
 from attrs import evolve
 
-from toolloop.machine.record.loop import Finished, Judging, Loop, Repetition, Round, Stopping, Waiting, round_of
+from toolloop.machine.record.loop import Finished, Judging, Loop, Repetition, Round, Stopping, Waiting
 from toolloop.machine.record.replies import (
     close_paused,
     drop_open_calls,
@@ -124,7 +124,7 @@ def join(loop: Loop, messages: Sequence[str], **changes: Any) -> Loop:
 
 def settle_and_join(loop: Loop, **changes: Any) -> Loop:
     """Return the loop with its open calls settled without running, and with all messages joined that can join."""
-    phase, round_ = loop.phase, round_of(loop)
+    phase, round_ = loop.phase, loop.phase.round
     if round_ is None or (isinstance(phase, Judging) and phase.action is PAUSE):
         return join(loop, drop_unfinished(loop.open_messages), **changes)
     if isinstance(phase, Finished):

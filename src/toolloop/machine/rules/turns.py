@@ -17,7 +17,6 @@ from toolloop.machine.record.loop import (
     find_round_calls,
     is_over,
     replace_calls,
-    round_of,
 )
 from toolloop.machine.rules.calls import ask_again, expire_call, halt_members, list_to_judge, lose
 from toolloop.machine.rules.grants import ask_where_gone
@@ -29,7 +28,7 @@ from toolloop.terminations import Expired
 
 def proceed(loop: Loop) -> Loop:
     """Continue with the open round, or with a request. Queued messages join now if possible."""
-    if (round_ := round_of(loop)) is not None:
+    if (round_ := loop.phase.round) is not None:
         return loop._replace(phase=Judging(round_) if list_to_judge(round_.calls) else Running(round_))
     loop = loop if loop.unjoined else release(loop)
     if loop.queued and not loop.unjoined:
