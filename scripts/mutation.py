@@ -21,7 +21,7 @@ COPY = ROOT / "mutants"
 LEAST = 0.95
 # mutmut switches a mutant on after it imported the tests. These functions run only while a module is imported, so their
 # mutants get a process of their own, in which they are on from the start.
-AT_IMPORT = "toolloop.machine.machine.x__row__*"
+AT_IMPORT = "toolloop.machine.machine.x__make_row__*"
 # What mutmut notes of a mutant is the exit code of its tests: they fail, or take too long.
 KILLED = {1, 3, 24, -24, 36, 152, 255}
 

@@ -19,7 +19,7 @@ from toolloop.compaction.segments import SUMMARY_START
 from toolloop.compaction.strategy import live_tokens
 from toolloop.compaction.tokens import outline_of
 from toolloop.history import check, estimate_tokens, rounds
-from toolloop.machine.values.jsontext import decode, plain
+from toolloop.machine.values.jsontext import decode, to_plain
 
 Compact = Callable[[list[Any]], list[Any]]
 EXAMPLES = examples(8)
@@ -190,7 +190,7 @@ def test_a_compaction_adds_no_error(name: str, messages: list[Any], keep: int) -
 def test_no_list_of_json_values_makes_a_strategy_fail(name: str, messages: list[Any]) -> None:
     """Whatever the messages are."""
     try:
-        plain(messages)
+        to_plain(messages)
     except TypeError:  # a number that no JSON has
         reject()
     assert estimate_tokens(made(name, 1)(messages)) <= estimate_tokens(messages)

@@ -25,7 +25,7 @@ from toolloop.history import RULES, check
 from toolloop.machine.record.loop import Loop
 from toolloop.machine.values.chain import Chain
 from toolloop.machine.values.jsontext import decode, encode
-from toolloop.machine.values.splicing import apply_splices, splices_between
+from toolloop.machine.values.splicing import apply_splices, find_splices
 from toolloop.testing import (
     AsyncScriptedProvider,
     ScriptedProvider,
@@ -264,7 +264,7 @@ def test_an_edit_is_shown_at_once_and_taken_as_it_is_shown(before: list[Any], af
     assert (edit is None) == (before == after)
     if edit is not None:
         assert edit.base == loop.messages
-        taken = apply_splices(list(loop.messages), splices_between(list(loop.messages), edit.messages))
+        taken = apply_splices(list(loop.messages), find_splices(list(loop.messages), edit.messages))
         assert list(map(decode, taken)) == after
 
 

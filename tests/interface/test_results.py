@@ -15,7 +15,7 @@ from tests.kit.tools import HUNDRED, user
 from tests.kit.world import over_http
 from toolloop import Ask, Deny, ToolResult, Usage
 from toolloop.errors import IllegalCommand, ModelError
-from toolloop.machine.values.jsontext import canonical
+from toolloop.machine.values.jsontext import to_canonical
 from toolloop.terminations import Failed, NaturalEnd
 from toolloop.testing import fault, reply
 
@@ -220,7 +220,7 @@ def test_a_digest_covers_loop_iteration_path_name_and_input() -> None:
     with over_http([reply(calls=[WRITE])]) as at:
         (call,) = at.turn().pending
         parts = ["loop", 1, [call.id], "write", call.effective_input]
-        assert call.digest == hashlib.sha256(canonical(parts).encode()).hexdigest()
+        assert call.digest == hashlib.sha256(to_canonical(parts).encode()).hexdigest()
         assert at.handle.view()["pending"][0]["digest"] == call.digest
 
 

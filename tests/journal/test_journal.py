@@ -29,7 +29,7 @@ from toolloop._journal.journal import Journal, LocalJournal
 from toolloop._journal.records import PendingRecord, new_id
 from toolloop.errors import CallerError, Conflict, StoreError
 from toolloop.events import RequestStarted
-from toolloop.machine.message_ids import next_reply_id
+from toolloop.machine.message_ids import derive_reply_id
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.loop import round_of
 from toolloop.machine.tree import begin
@@ -51,7 +51,7 @@ def test_what_is_recorded_counts_at_once() -> None:
     own = journal()
     seen: list[Any] = []
     own.bus.reader = seen.append
-    name = next_reply_id(own.state.root)
+    name = derive_reply_id(own.state.root)
     record = own.record(ev.Requested())
     assert (record.stored, record.rejection, record.kind) == (True, None, "step")
     assert seen == [RequestStarted(1, message_id=name)]

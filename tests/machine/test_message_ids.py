@@ -17,7 +17,7 @@ from toolloop import Inbox, LoopConfig, MemoryStore, ToolLoopHandle
 from toolloop.compaction import DropRounds
 from toolloop.events import RequestStarted
 from toolloop.machine import State, fold
-from toolloop.machine.message_ids import list_with_ids, next_reply_id
+from toolloop.machine.message_ids import derive_reply_id, list_with_ids
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.tree import fork
 from toolloop.stores.codec import dump, load
@@ -57,7 +57,7 @@ def test_an_id_names_one_message_for_ever(life: Life) -> None:
         assert all(seen[key] == text for key, text in now.items() if key in seen and '"user"' in text), event
         if isinstance(event, ev.Replied) and (loop := state.at(event.path)) and loop.round and loop.round.reply:
             asked = before.loops[event.path]
-            assert list_with_ids(loop)[-1][0] == next_reply_id(asked._replace(requests=asked.requests - 1))
+            assert list_with_ids(loop)[-1][0] == derive_reply_id(asked._replace(requests=asked.requests - 1))
         seen = now
     last = fold(life.journal)
     assert texts_by_id(load(dump(last))) == texts_by_id(last)

@@ -12,7 +12,7 @@ from typing import Any
 import click
 from attrs import frozen
 
-from toolloop.machine.values.jsontext import JSON, typed
+from toolloop.machine.values.jsontext import JSON, read_typed
 from toolloop.stores.arguments import check_text
 
 
@@ -75,7 +75,7 @@ def object_of(text: str) -> dict[str, JSON]:
 
     """
     try:
-        value = typed(text)
+        value = read_typed(text)
     except ValueError as error:
         raise ValueError(f"not JSON: {error}") from error
     if not isinstance(value, dict):

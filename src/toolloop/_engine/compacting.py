@@ -27,7 +27,7 @@ from toolloop.machine.record.loop import Loop
 from toolloop.machine.record.replies import read_reply
 from toolloop.machine.values.chain import Chain
 from toolloop.machine.values.jsontext import JSON, decode
-from toolloop.machine.values.splicing import count_common, splices_between
+from toolloop.machine.values.splicing import count_common, find_splices
 from toolloop.providers import OPTION_NAMES, AsyncProvider, Provider
 from toolloop.providers.protocol import Request
 from toolloop.tools import ToolRegistry
@@ -66,7 +66,7 @@ class _Attempt:
 
     def make_edit(self, edit: Edit, current: Chain[str], spent: IterationUsage | None = None) -> ev.HistoryEdited:
         """Return the event for an edit. `current`: the history now; the messages that it replaces must be unchanged."""
-        splices = splices_between(self.history, edit.texts)
+        splices = find_splices(self.history, edit.texts)
         if splices and splices[-1].stop > count_common(self.history, current):
             return self.make_unchanged("the history was edited while the summary was written", spent)
         after = max(0, self.before - edit.before + edit.after)

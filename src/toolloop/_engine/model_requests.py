@@ -21,7 +21,7 @@ from toolloop._requests.params import Secrets
 from toolloop._usage import Cost, IterationUsage, ModelUsage, Usage, sum_usage, with_costs
 from toolloop.errors import CallerError, ModelError, OutsideError, ProtocolError
 from toolloop.events import RequestStarted
-from toolloop.machine.message_ids import next_reply_id
+from toolloop.machine.message_ids import derive_reply_id
 from toolloop.machine.queries import driven_at
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.effects import SendRequest
@@ -162,7 +162,7 @@ class ModelRequests:
 
     def _send(self, loop: Loop, request: Request) -> None:
         path = loop.setup.path
-        started = RequestStarted(loop.iterations + 1, path=path, message_id=next_reply_id(loop))
+        started = RequestStarted(loop.iterations + 1, path=path, message_id=derive_reply_id(loop))
         is_streamed = self._options.live is not None or self._progress.journal.bus.reader is not None
         is_heard = is_streamed and callable(getattr(self.provider, "stream", None))
         hear = partial(self._take_event, path) if is_heard else None

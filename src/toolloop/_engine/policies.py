@@ -35,7 +35,7 @@ from toolloop.machine.values.calls import (
     Why,
 )
 from toolloop.machine.values.demands import Ask, Demand
-from toolloop.machine.values.jsontext import a_type, decode, well_formed
+from toolloop.machine.values.jsontext import decode, describe_type, make_well_formed
 from toolloop.machine.values.texts import fill_text
 from toolloop.tools import InvalidInput, Tool, ToolRegistry, describe_failure
 from toolloop.tools.calls import Preview, ToolCall
@@ -302,8 +302,8 @@ def _is_plain(ask: Ask) -> bool:
 def _make_demand(ask: Ask) -> Demand:
     return Demand(
         ask.need,
-        tuple(map(well_formed, ask.of)),
-        tuple(map(well_formed, ask.not_by)),
+        tuple(map(make_well_formed, ask.of)),
+        tuple(map(make_well_formed, ask.not_by)),
         fresh=bool(ask.fresh),
         reason=_read_text(ask.reason),
         rule=_read_text(ask.rule),
@@ -316,16 +316,20 @@ def _make_demand(ask: Ask) -> Demand:
 
 def _read_text(text: object) -> str | None:
     try:
-        return None if text is None else well_formed(str(text))
+        return None if text is None else make_well_formed(str(text))
     except Exception:  # noqa: BLE001 - of an object of the policy
-        return f"{a_type(text)} that cannot be shown"
+        return f"{describe_type(text)} that cannot be shown"
 
 
 def _make_preview(preview: Preview, call: Call) -> Questions[str]:
     """Return the preview of a call. An error becomes the text, because a person still decides the call."""
     try:
         text = yield preview, (decode(call.effective_input),)
-        return well_formed(text) if isinstance(text, str) else f"preview returned {a_type(text)}, which is not a string"
+        return (
+            make_well_formed(text)
+            if isinstance(text, str)
+            else f"preview returned {describe_type(text)}, which is not a string"
+        )
     except Exception as error:  # noqa: BLE001 - of the caller's function
         return f"preview failed: {describe_failure(error)}"
 

@@ -16,7 +16,7 @@ from toolloop.errors import BadTool
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.rules.limits import take_lesser
 from toolloop.machine.values.calls import Call
-from toolloop.machine.values.jsontext import JSON, a_type, decode, encode, fingerprint
+from toolloop.machine.values.jsontext import JSON, decode, describe_type, encode, fingerprint
 from toolloop.machine.values.setup import LoopFacts, Setup, ToolFacts
 from toolloop.tools import InvalidInput, Tool, ToolRegistry
 from toolloop.tools.calls import NeedsApproval
@@ -78,7 +78,7 @@ def sub_loop(  # noqa: PLR0913 - the options of a tool and of a loop
     if not (isinstance(needs_approval, bool) or callable(needs_approval)):
         raise BadTool(f"needs_approval of {name} is {needs_approval!r}; give a bool, or a predicate", tool=name)
     if not isinstance(config, LoopConfig):
-        raise TypeError(f"config of the sub_loop {name!r} is {a_type(config)}; give a LoopConfig")
+        raise TypeError(f"config of the sub_loop {name!r} is {describe_type(config)}; give a LoopConfig")
     registry = add_reader(as_registry(tools), config.keep_results)
     return SubLoop(
         name,

@@ -14,9 +14,9 @@ from attrs import define
 
 from toolloop._usage import IterationUsage
 from toolloop.machine.record.loop import Loop
-from toolloop.machine.rules.calls import error_result
+from toolloop.machine.rules.calls import make_error_result
 from toolloop.machine.values.calls import Call, Outcome, Result
-from toolloop.machine.values.jsontext import JSON, canonical, decode
+from toolloop.machine.values.jsontext import JSON, decode, to_canonical
 from toolloop.machine.values.setup import Setup
 from toolloop.machine.values.texts import fill_text
 from toolloop.tools import Tool, ToolContext, ToolRegistry
@@ -67,7 +67,7 @@ class CallRun:
 
     def make_not_run(self) -> Result:
         """Return the result of a run that the loop ended before it began."""
-        return error_result(fill_text(self.setup.texts, "not_run"), Outcome.NOT_RUN)
+        return make_error_result(fill_text(self.setup.texts, "not_run"), Outcome.NOT_RUN)
 
     def start(self) -> Any:
         """Run the tool. For an async tool, return the awaitable."""
@@ -155,7 +155,7 @@ def idempotency_key(setup: Setup, iteration: int, call: Call) -> str:
     """Return an idempotency key: the same for each repeat of an uncertain run of a call, different for other runs."""
     places: JSON = [*map(list, setup.runs), iteration] if setup.within else iteration  # call ids may repeat
     parts = [setup.loop_id, [*setup.path, call.id], places, call.id, call.run]
-    return hashlib.sha256(canonical(parts).encode()).hexdigest()
+    return hashlib.sha256(to_canonical(parts).encode()).hexdigest()
 
 
 def _is_quick(value: Any, depth: int = 10) -> bool:

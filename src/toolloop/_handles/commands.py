@@ -43,14 +43,14 @@ from toolloop.machine.machine import allowed
 from toolloop.machine.queries import everywhere, is_due, is_empty, waiting
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.loop import Failed, Finished, Loop, Path, Ready, Requesting, State, Waiting, list_messages
-from toolloop.machine.refusals import name_injection, not_allowed
+from toolloop.machine.refusals import make_not_allowed_error, name_injection
 from toolloop.machine.rules.joining import join_rest
 from toolloop.machine.rules.saying import list_kept_texts, list_new_tools
 from toolloop.machine.tree import step
 from toolloop.machine.values.calls import Call, Command, Continue, InjectMessages, Status, Stop
-from toolloop.machine.values.jsontext import a_type, canonical, decode, encode, well_formed
+from toolloop.machine.values.jsontext import decode, describe_type, encode, make_well_formed, to_canonical
 from toolloop.machine.values.setup import drop_brought
-from toolloop.machine.values.splicing import apply_splices, splices_between
+from toolloop.machine.values.splicing import apply_splices, find_splices
 from toolloop.prices import refuse_unpriced
 from toolloop.providers import SECRET_OPTIONS
 from toolloop.stores.arguments import check_metadata
@@ -141,7 +141,7 @@ class Commands:
             case Stop(reason=None | str() as reason, by=by):
                 return "stop()", partial(self.stop, reason=reason, by=name_of(by))
             case Stop():
-                raise TypeError(f"stop(): the reason is {a_type(command.reason)}; give a string, or None")
+                raise TypeError(f"stop(): the reason is {describe_type(command.reason)}; give a string, or None")
         raise TypeError(f"{command!r} is not a command; give Continue(), InjectMessages([...]) or Stop()")
 
     def go_on(self, state: State, by: str | None = None) -> ev.Continued:
@@ -210,7 +210,7 @@ class Commands:
         self, state: State, reason: str | None = None, by: str | None = None, *, is_driven: bool = True
     ) -> ev.Stopped:
         """End a loop. `is_driven`: whether a driver may run its calls, which are waited for then."""
-        text = None if reason is None else well_formed(reason)
+        text = None if reason is None else make_well_formed(reason)
         waits = is_driven and bool(state.root.calls.having(Status.RUNNING))
         # Said only where it matters, because earlier versions cannot read it.
         is_abandoned = not is_driven and isinstance(state.root.phase, Requesting)
@@ -288,7 +288,11 @@ class Commands:
             new = with_format(new, find_format(decode(loop.setup.params)), asked)
         # Secrets are not stored, and a container also comes with a reply.
         is_known = SECRET_OPTIONS.isdisjoint(changes.names) and not changes.secrets.mcp_tokens
-        if is_known and "container" not in changes.names and canonical(new) == canonical(decode(loop.setup.params)):
+        if (
+            is_known
+            and "container" not in changes.names
+            and to_canonical(new) == to_canonical(decode(loop.setup.params))
+        ):
             return None
         check_request(new, tools.definitions(), asked=asked)
         refuse_short_marks(new, tools, self._runtimes.root.config.cache, asked=asked)
@@ -323,7 +327,7 @@ class Commands:
         if loop.messages != edit.base:
             raise stale_edit(f"{asked}: the history was changed elsewhere meanwhile, so your edit was not applied")
         before = list(loop.messages)
-        event = ev.HistoryEdited(splices_between(before, edit.messages), at=self._now())
+        event = ev.HistoryEdited(find_splices(before, edit.messages), at=self._now())
         edited = step(state, event)
         try:
             said = None if then is None else then(edited)
@@ -369,7 +373,7 @@ class Commands:
 
 def refusal(loop: Loop, asked: str) -> IllegalCommand:
     """Return the error for a command that the phase of a loop does not allow."""
-    return not_allowed(loop, asked, allowed(loop))
+    return make_not_allowed_error(loop, asked, allowed(loop))
 
 
 def _refuse_waiting(loop: Loop, calls: Sequence[tuple[Path, Call]]) -> IllegalCommand:

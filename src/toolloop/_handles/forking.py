@@ -20,7 +20,7 @@ from toolloop.machine.record.journal_events import Adopted
 from toolloop.machine.record.loop import State, TooDeep
 from toolloop.machine.rewinding import rewind
 from toolloop.machine.tree import fork
-from toolloop.machine.values.jsontext import a_type
+from toolloop.machine.values.jsontext import describe_type
 from toolloop.machine.values.names import Person
 from toolloop.stores.arguments import check_integer, check_metadata, check_new_id
 from toolloop.stores.protocol import Store, StoredJournal
@@ -51,7 +51,7 @@ class Fork:
         if isinstance(at, int):
             check_integer("at", at, least=1)
         elif not isinstance(at, str | None):
-            raise TypeError(f"fork(): at is {a_type(at)}; give an iteration, or the id of a message")
+            raise TypeError(f"fork(): at is {describe_type(at)}; give an iteration, or the id of a message")
         return cls(name, at, None if metadata is None else check_metadata(metadata), name_of(by), via)
 
     def copy(self, state: State, now: float) -> State:

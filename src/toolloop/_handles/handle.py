@@ -27,7 +27,7 @@ from toolloop._journal.records import said_id
 from toolloop._journal.store_access import safely
 from toolloop.errors import CallerError, Conflict, IllegalCommand, ToolLoopError
 from toolloop.machine.values.calls import Command, Decision
-from toolloop.machine.values.jsontext import JSON, a_type
+from toolloop.machine.values.jsontext import JSON, describe_type
 from toolloop.machine.values.names import Person
 from toolloop.machine.values.setup import Budget
 from toolloop.providers.anthropic import ProviderOrClient
@@ -150,7 +150,7 @@ class HandleBase(LoopReads[D], Generic[ProviderOrClient, D]):
 
         """
         if not isinstance(decisions, Mapping):
-            raise TypeError(f"decide() got {a_type(decisions)}; give a mapping of calls to decisions")
+            raise TypeError(f"decide() got {describe_type(decisions)}; give a mapping of calls to decisions")
         outcomes = self._parts.issuer.decide(
             [bind_to_digest(call, decision) for call, decision in decisions.items()], each=each
         )

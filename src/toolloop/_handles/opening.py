@@ -23,7 +23,7 @@ from toolloop.machine.queries import under_way
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.loop import State
 from toolloop.machine.tree import begin, step
-from toolloop.machine.values.jsontext import JSON, canonical, decode, encode
+from toolloop.machine.values.jsontext import JSON, decode, encode, to_canonical
 from toolloop.prices import refuse_unpriced
 from toolloop.providers import AsyncProvider, Provider, provider_for
 from toolloop.stores.arguments import check_metadata, check_new_id, check_text, require_store
@@ -298,7 +298,7 @@ def _configure(parts: LoopParts, params: Mapping[str, Any] | None, *, on_drift: 
     if "compaction" not in before:
         after.pop("compaction", None)  # a compaction is requested only once, and that was done
     after = _set_format(after, parts, before, asked=asked)
-    if canonical(after) != canonical(before):
+    if to_canonical(after) != to_canonical(before):
         check_request(after, here.tools.definitions(), asked=asked)
         wanted["params"] = encode(after)
     refuse_short_marks(after, here.tools, here.config.cache, asked=asked)

@@ -24,7 +24,7 @@ from toolloop.errors import IllegalCommand, MaxDepthExceeded
 from toolloop.events import WatchEvent
 from toolloop.machine.queries import is_empty
 from toolloop.machine.record.loop import Failed, Finished, Loop, Path, State, Stopping, TooDeep, Waiting
-from toolloop.machine.values.jsontext import JSON, a_type, decode
+from toolloop.machine.values.jsontext import JSON, decode, describe_type
 
 S = TypeVar("S", bound=StepsOrTask)
 
@@ -260,8 +260,8 @@ def check_ask(ask: object, asked: str) -> None:
     """
     if ask is not None and not callable(ask):
         raise TypeError(
-            f"{asked}: ask: expected a function that decides the calls of a Yielded, or None, got {a_type(ask)}. Pass "
-            "the words of a person to follow_up() or say()"
+            f"{asked}: ask: expected a function that decides the calls of a Yielded, or None, got "
+            f"{describe_type(ask)}. Pass the words of a person to follow_up() or say()"
         )
 
 

@@ -19,7 +19,7 @@ from toolloop.compaction.strategy import Strategy
 from toolloop.events import Observer
 from toolloop.machine.values.calls import Answer, Approve, Deny
 from toolloop.machine.values.demands import Ask
-from toolloop.machine.values.jsontext import JSON, a_type
+from toolloop.machine.values.jsontext import JSON, describe_type
 from toolloop.machine.values.setup import (
     Budget,
     Execution,
@@ -351,16 +351,16 @@ def check_parts(config: object, context: object, *, loop_id: object = None, cloc
 
     """
     if not isinstance(config, LoopConfig):
-        raise TypeError(f"config is {a_type(config)}; give a LoopConfig")
+        raise TypeError(f"config is {describe_type(config)}; give a LoopConfig")
     if not _is_whole(getattr(context, "depth", None), minimum=0):
         raise TypeError(
-            f"context is {a_type(context)} without a whole number as its depth; give a LoopContext, inside a tool its "
-            "ToolContext, or any object with a depth, and with a state if tools need one"
+            f"context is {describe_type(context)} without a whole number as its depth; give a LoopContext, inside "
+            "a tool its ToolContext, or any object with a depth, and with a state if tools need one"
         )
     if not isinstance(loop_id, str | None):
-        raise TypeError(f"loop_id is {a_type(loop_id)}; give a string")
+        raise TypeError(f"loop_id is {describe_type(loop_id)}; give a string")
     if clock is not None and not callable(clock):
-        raise TypeError(f"clock is {a_type(clock)}; give a callable that returns seconds since the epoch")
+        raise TypeError(f"clock is {describe_type(clock)}; give a callable that returns seconds since the epoch")
 
 
 DEFAULT_CONFIG = LoopConfig()

@@ -18,7 +18,7 @@ from toolloop.machine.rules.calls import LATEST
 from toolloop.machine.rules.deciding import make_decided_error
 from toolloop.machine.rules.joining import join_rest
 from toolloop.machine.values.calls import Answer, Approve, Decision, DecisionRecord, Deny, Grant, GrantSpec, Rerun
-from toolloop.machine.values.jsontext import JSON, a_type, decode, encode, plain, well_formed
+from toolloop.machine.values.jsontext import JSON, decode, describe_type, encode, make_well_formed, to_plain
 from toolloop.machine.values.names import is_of_a_rule
 from toolloop.tools import content_of
 
@@ -48,7 +48,7 @@ def to_record(  # noqa: PLR0913 - what is checked, and what is recorded with it
     """
     for name in ("reason", "digest", "rule", "rule_digest"):
         if not isinstance(value := getattr(decision, name, None), str | None):
-            raise _reject(f"call {call_id!r}: {name} of the decision: expected a str, got {a_type(value)}", name)
+            raise _reject(f"call {call_id!r}: {name} of the decision: expected a str, got {describe_type(value)}", name)
     who = _who(decision, call_id) if via is None else _person(decision, call_id)
     record = _record(decision, call_id, kinds, known_tools)
     return evolve(record, at=now, via=via, digest=getattr(decision, "digest", None), **who)
@@ -58,12 +58,12 @@ def _who(decision: Decision, call_id: str) -> dict[str, Any]:
     """Return the fields that name a policy: its rule, or whatever name it gives."""
     by, rule = getattr(decision, "by", None), getattr(decision, "rule", None)
     if not isinstance(by, str | None):
-        raise _reject(f"call {call_id!r}: by of the decision: expected a str, got {a_type(by)}", "by")
+        raise _reject(f"call {call_id!r}: by of the decision: expected a str, got {describe_type(by)}", "by")
     if by is not None and is_of_a_rule(by):
         raise _reject(f"call {call_id!r}: by of the decision: give rule= for the name of a rule, not {by!r}", "by")
     name = by if rule is None else f"rule: {rule}"
     parts = {"by": name, "rule": rule, "rule_digest": getattr(decision, "rule_digest", None)}
-    return {part: None if text is None else well_formed(text) for part, text in parts.items()}
+    return {part: None if text is None else make_well_formed(text) for part, text in parts.items()}
 
 
 def _person(decision: Decision, call_id: str) -> dict[str, Any]:
@@ -87,7 +87,7 @@ def _record(
             return DecisionRecord(
                 "approve",
                 content,
-                reason=None if decision.reason is None else well_formed(decision.reason),
+                reason=None if decision.reason is None else make_well_formed(decision.reason),
                 remember=None if decision.remember is None else to_grant_spec(decision.remember),
             )
         case Deny(reason=str()):
@@ -173,7 +173,7 @@ def to_seconds(moment: Any, asked: str) -> float:
         if not 0 <= moment <= LATEST:
             raise ValueError(f"{asked}: expected seconds (not milliseconds) since the epoch, got {moment!r}")
         return float(moment)
-    raise TypeError(f"{asked}: expected an aware datetime, or seconds since the epoch, got {a_type(moment)}")
+    raise TypeError(f"{asked}: expected an aware datetime, or seconds since the epoch, got {describe_type(moment)}")
 
 
 def _answer(decision: Answer, call_id: str, kinds: Collection[str], known_tools: Collection[str] | None) -> str:
@@ -185,7 +185,7 @@ def _answer(decision: Answer, call_id: str, kinds: Collection[str], known_tools:
 
 def _json(value: Any, asked: str, call_id: str) -> str:
     try:
-        return encode(plain(value, "input"))
+        return encode(to_plain(value, "input"))
     except (TypeError, ValueError) as error:
         raise _reject(f"call {call_id!r}: {asked}: {error}", asked) from error
 
@@ -236,13 +236,13 @@ def to_texts(
 
     """
     if isinstance(messages, (str, bytes, Mapping)) or not isinstance(messages, Iterable):
-        raise TypeError(f"{where}: expected a list of messages, got {a_type(messages)}")
+        raise TypeError(f"{where}: expected a list of messages, got {describe_type(messages)}")
     texts = []
     for index, message in enumerate(messages):
         if known and (text := _as_it_is(message)) in known:
             texts.append(str(text))  # replies may contain content that callers may not send
             continue
-        value = plain(message, f"{where}[{index}]")
+        value = to_plain(message, f"{where}[{index}]")
         if isinstance(value, dict) and hasattr(message, "to_dict"):
             value = {name: value[name] for name in ("role", "content") if name in value}  # an SDK reply
         try:

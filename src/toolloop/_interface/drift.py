@@ -11,7 +11,7 @@ from toolloop.machine.queries import everywhere, list_tools_along
 from toolloop.machine.record.journal_events import GrantRevoked
 from toolloop.machine.record.loop import Loop, State
 from toolloop.machine.values.calls import Status
-from toolloop.machine.values.jsontext import JSON, canonical, decode
+from toolloop.machine.values.jsontext import JSON, decode, to_canonical
 from toolloop.machine.values.setup import Approval, LoopFacts, Setup, ToolFacts
 
 _STRICTNESS = get_args(Approval)
@@ -61,7 +61,7 @@ def tools_with_open_calls(state: State) -> set[str]:
 def find_changes(old: Setup, new: Setup, still_open: Collection[str] = ()) -> Iterator[Difference]:
     """Yield the differences. `still_open`: see `tools_with_open_calls`."""
     yield from _compare_loops(old, new, "", still_open)
-    params = [{name: canonical(value) for name, value in decode(each.params).items()} for each in (old, new)]
+    params = [{name: to_canonical(value) for name, value in decode(each.params).items()} for each in (old, new)]
     yield from (Difference(f"parameter {name!r} changed") for name in _list_differing(*params))
     config = [{**asdict(each, recurse=False), **asdict(each.limits, recurse=False)} for each in (old, new)]
     yield from (Difference(f"config.{name} changed") for name in _list_differing(*config) if name not in _COMPARED)
@@ -144,7 +144,7 @@ def _make_difference(text: str, tool: str, *, is_unsafe: bool) -> Difference:
 
 def _encode_shape(facts: ToolFacts) -> str:
     """Return the schema of a tool's input, without its descriptions."""
-    return canonical(_drop_descriptions(None if facts.input_schema is None else decode(facts.input_schema)))
+    return to_canonical(_drop_descriptions(None if facts.input_schema is None else decode(facts.input_schema)))
 
 
 def _drop_descriptions(schema: JSON) -> JSON:

@@ -15,7 +15,7 @@ from toolloop._requests.encoded_messages import count_marks_of_params
 from toolloop._requests.output import with_format
 from toolloop._requests.params import Secrets, check_params, split
 from toolloop.errors import BadTool
-from toolloop.machine.values.jsontext import JSON, a_type, decode, encode, plain
+from toolloop.machine.values.jsontext import JSON, decode, describe_type, encode, to_plain
 from toolloop.machine.values.long_results import READ_RESULT
 from toolloop.machine.values.setup import KeepResults, Setup
 from toolloop.tools import Tool, ToolRegistry
@@ -102,7 +102,7 @@ def as_registry(tools: Tools) -> ToolRegistry:
 
     """
     if isinstance(tools, Tool) or not isinstance(tools, Iterable):
-        raise TypeError(f"tools: expected a list of tools or a ToolRegistry, got {a_type(tools)}")
+        raise TypeError(f"tools: expected a list of tools or a ToolRegistry, got {describe_type(tools)}")
     return tools if isinstance(tools, ToolRegistry) else ToolRegistry(tools)
 
 
@@ -116,8 +116,8 @@ def read_brought_tools(tools: Sequence[JSON]) -> tuple[str, ...]:
 
     """
     if isinstance(tools, str | Mapping) or not isinstance(tools, Sequence):
-        raise TypeError(f"say(): tools: expected a list of definitions of tools, got {a_type(tools)}")
-    found = [plain(tool, "say(): tools") for tool in tools]
+        raise TypeError(f"say(): tools: expected a list of definitions of tools, got {describe_type(tools)}")
+    found = [to_plain(tool, "say(): tools") for tool in tools]
     for tool in found:
         if not may_be_brought(tool):
             raise BadTool(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from toolloop.machine.values.jsontext import a_type, well_formed
-from toolloop.machine.values.names import Person, why_not_a_name
+from toolloop.machine.values.jsontext import describe_type, make_well_formed
+from toolloop.machine.values.names import Person, find_name_flaw
 
 
 def person_of(by: object) -> tuple[str | None, tuple[str, ...]]:
@@ -19,8 +19,8 @@ def person_of(by: object) -> tuple[str | None, tuple[str, ...]]:
     if name is None and not isinstance(by, Person):
         return None, ()
     if not isinstance(name, str) or not all(isinstance(group, str) for group in groups):
-        raise TypeError(f"by: expected the name of a person, a Person, or None, got {a_type(by)}")
-    if (why := why_not_a_name(str.__str__(name))) is not None:
+        raise TypeError(f"by: expected the name of a person, a Person, or None, got {describe_type(by)}")
+    if (why := find_name_flaw(str.__str__(name))) is not None:
         raise ValueError(f"by: {name!r} is refused as the name of a person, because {why}")
     # Of a subclass of `str`, only the text counts.
-    return str.__str__(name), tuple([well_formed(str.__str__(group)) for group in groups])
+    return str.__str__(name), tuple([make_well_formed(str.__str__(group)) for group in groups])

@@ -12,7 +12,7 @@ from attrs import frozen
 from toolloop._interface.calls import RunningCall
 from toolloop.machine.queries import list_running
 from toolloop.machine.record.loop import State
-from toolloop.machine.values.jsontext import well_formed
+from toolloop.machine.values.jsontext import make_well_formed
 
 _MOST = 500  # characters of a message
 _GREATEST = 2**53
@@ -35,7 +35,7 @@ class Progress:
         """Return it as JSON; None if there is nothing to show."""
         if not self.running and self.text is None:
             return None
-        text = None if self.text is None else well_formed(self.text)
+        text = None if self.text is None else make_well_formed(self.text)
         return json.dumps({"running": [*map(_to_json, self.running)], "text": text})
 
     @classmethod
@@ -57,7 +57,7 @@ def list_running_calls(state: State, known: Sequence[RunningCall]) -> tuple[Runn
 
 def _to_json(call: RunningCall) -> dict[str, Any]:
     since = None if call.since is None else round(call.since.timestamp(), 3)
-    message = None if call.message is None else well_formed(call.message[:_MOST])
+    message = None if call.message is None else make_well_formed(call.message[:_MOST])
     numbers = {name: _number(getattr(call, name)) for name in ("progress", "total")}
     return {"id": call.id, "name": call.name, "since": since, "message": message, **numbers}
 

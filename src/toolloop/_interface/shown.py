@@ -8,7 +8,7 @@ from attrs import evolve
 
 from toolloop._public import set_module
 from toolloop.machine.values.calls import Decision
-from toolloop.machine.values.jsontext import a_type
+from toolloop.machine.values.jsontext import describe_type
 
 # A call by its id, by its path joined with "/", or by the path itself, which is unambiguous.
 Named = str | tuple[str, ...]
@@ -36,4 +36,4 @@ def bind_to_digest(call: str | Shown, decision: Decision) -> tuple[Named, Decisi
     if hasattr(call, "path") and hasattr(call, "digest"):
         is_bound = getattr(decision, "digest", "") is not None  # values that are not decisions are refused later
         return call.path, decision if is_bound else evolve(decision, digest=call.digest)
-    raise TypeError(f"expected the id of a call, or a ToolCall, got {a_type(call)}")
+    raise TypeError(f"expected the id of a call, or a ToolCall, got {describe_type(call)}")

@@ -30,9 +30,9 @@ from toolloop._journal.reporting import watch
 from toolloop._journal.store_access import safely
 from toolloop.errors import AlreadyDecided, Conflict, IllegalCommand
 from toolloop.machine.record import journal_events as ev
-from toolloop.machine.record.loop import Path, Round, State, round_at
+from toolloop.machine.record.loop import Path, Round, State, find_round_at
 from toolloop.machine.rules.calls import LATEST
-from toolloop.machine.rules.deciding import was_decided
+from toolloop.machine.rules.deciding import make_already_decided_error
 from toolloop.machine.tree import step
 from toolloop.machine.values.calls import Call, Outcome
 from toolloop.stores.protocol import Store
@@ -169,7 +169,7 @@ class PastCalls:
         for path, loop in before.loops.items():
             if after.loops.get(path) is loop or (old := loop.phase.round) is None:
                 continue
-            new = round_at(after, path)
+            new = find_round_at(after, path)
             if new is None or new.iteration != old.iteration:
                 self._add(path, old)
 
@@ -181,7 +181,7 @@ class PastCalls:
     def explain(self, error: AlreadyDecided) -> AlreadyDecided:
         """Return the error with the decision on its call, if it is known here."""
         call = None if error.decision is not None or error.call is None else self._calls.get(error.call)
-        return error if call is None else was_decided(str(error.call), call, type(error))
+        return error if call is None else make_already_decided_error(str(error.call), call, type(error))
 
 
 def past_calls(store: Store, loop_id: str) -> PastCalls:

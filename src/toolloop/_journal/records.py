@@ -17,7 +17,7 @@ from toolloop._public import set_module
 from toolloop.events import WatchEvent
 from toolloop.machine.queries import find_run
 from toolloop.machine.record import journal_events as ev
-from toolloop.machine.record.loop import State, round_at
+from toolloop.machine.record.loop import State, find_round_at
 from toolloop.machine.tree import step
 from toolloop.stores.arguments import check_text
 from toolloop.stores.protocol import Entry, Lease
@@ -164,7 +164,7 @@ def make_event_id(event: ev.Event, before: State, after: State) -> str:
         return event.id
     if not isinstance(event, ev.Ended) or not event.attempt or event.result is None:
         return new_id()
-    if round_at(before, event.path) is round_at(after, event.path):
+    if find_round_at(before, event.path) is find_round_at(after, event.path):
         return new_id()
     name = repr((event.path, event.above, event.iteration, event.call_id, event.attempt))
     digest = base64.urlsafe_b64encode(hashlib.sha256(name.encode()).digest())

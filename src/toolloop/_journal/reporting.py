@@ -35,7 +35,7 @@ from toolloop.events import (
     ThreadRefused,
     WatchEvent,
 )
-from toolloop.machine.message_ids import next_reply_id
+from toolloop.machine.message_ids import derive_reply_id
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.loop import Finished, Judging, Loop, Round, State
 from toolloop.machine.record.replies import ParsedReply, keep_acceptable, list_calls
@@ -87,7 +87,7 @@ def make_delta(piece: Piece, iteration: int, path: tuple[str, ...]) -> Delta:
 
 
 def _report_request(before: Loop, _event: ev.Requested, after: Loop) -> list[WatchEvent]:
-    return [RequestStarted(after.iterations + 1, message_id=next_reply_id(before))]
+    return [RequestStarted(after.iterations + 1, message_id=derive_reply_id(before))]
 
 
 def _report_reply(before: Loop, event: ev.Replied, after: Loop) -> list[WatchEvent]:

@@ -13,7 +13,7 @@ from toolloop._messages.rules import Level, Problem, Problems
 from toolloop._messages.shape import check_shape
 from toolloop._messages.turn_order import check_turns
 from toolloop._public import set_module
-from toolloop.machine.values.jsontext import well_formed
+from toolloop.machine.values.jsontext import make_well_formed
 
 
 @set_module("toolloop.history")
@@ -63,11 +63,11 @@ def _as_json(messages: Sequence[Any], findings: Problems) -> list[Any] | None:
     for number, message in enumerate(messages):
         try:
             text = json.dumps(message, ensure_ascii=False, allow_nan=False)
-            plain.append(json.loads(well_formed(text)))
+            plain.append(json.loads(make_well_formed(text)))
         except (TypeError, ValueError, RecursionError) as error:
             findings.add("not-encodable", message_path(number), f"the message is not JSON: {error}")
             continue
-        if well_formed(text) != text:
+        if make_well_formed(text) != text:
             # A reply with one comes from the API, which accepts it again as an escape.
             level: Level = "warning" if role_of(message) == "assistant" else "error"
             findings.add("not-encodable", message_path(number), "a text has a lone surrogate", level=level)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from attrs import frozen
 
-from toolloop.machine.values.jsontext import JSON, a_type
+from toolloop.machine.values.jsontext import JSON, describe_type
 
 _LONGEST_QUOTE = 40
 
@@ -41,7 +41,7 @@ def named(value: JSON) -> str:
     """Return the name of a value's JSON type."""
     if value is None:
         return "null"
-    return next((name for kind, name in _NAMES if isinstance(value, kind)), f"{a_type(value)}")
+    return next((name for kind, name in _NAMES if isinstance(value, kind)), f"{describe_type(value)}")
 
 
 _NAMES = (

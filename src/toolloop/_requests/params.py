@@ -10,7 +10,7 @@ from attrs import define, field
 
 from toolloop._messages.tool_changes import toolset_of
 from toolloop._public import set_module
-from toolloop.machine.values.jsontext import JSON, a_type, plain
+from toolloop.machine.values.jsontext import JSON, describe_type, to_plain
 from toolloop.providers import OPTION_NAMES, SECRET_OPTIONS
 from toolloop.providers.protocol import given
 
@@ -69,7 +69,9 @@ def check_params(params: Mapping[str, Any], *, asked: str) -> dict[str, Any]:
 
     """
     if not isinstance(params, Mapping):
-        raise TypeError(f"{asked}: params: expected the keyword arguments of messages.create, got {a_type(params)}")
+        raise TypeError(
+            f"{asked}: params: expected the keyword arguments of messages.create, got {describe_type(params)}"
+        )
     for name, why in _REFUSED.items():
         if name in params:
             raise ValueError(f"{asked}: params has {name!r}: {why}")
@@ -95,15 +97,17 @@ def split(params: Mapping[str, Any]) -> tuple[dict[str, JSON], Secrets]:
 
     """
     secrets = Secrets({name: value for name, value in params.items() if name in SECRET_OPTIONS})
-    stored = {name: plain(value, f"params[{name!r}]") for name, value in params.items() if name not in SECRET_OPTIONS}
+    stored = {
+        name: to_plain(value, f"params[{name!r}]") for name, value in params.items() if name not in SECRET_OPTIONS
+    }
     for name in ("tools", "mcp_servers"):
         if not isinstance(stored.get(name), list | None):
-            raise TypeError(f"params[{name!r}]: expected a list, got {a_type(stored[name])}")
+            raise TypeError(f"params[{name!r}]: expected a list, got {describe_type(stored[name])}")
     for server in stored.get("mcp_servers") or ():
         if isinstance(server, dict) and server.get(_MCP_TOKEN) is not None:
             token = server.pop(_MCP_TOKEN)
             if not isinstance(token, str):
-                raise TypeError(f"the {_MCP_TOKEN} of an MCP server: expected a str, got {a_type(token)}")
+                raise TypeError(f"the {_MCP_TOKEN} of an MCP server: expected a str, got {describe_type(token)}")
             secrets.mcp_tokens[_server_key(server)] = token
     return stored, secrets
 

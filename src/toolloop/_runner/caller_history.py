@@ -16,8 +16,8 @@ from toolloop.machine.rules.calls import settle_open
 from toolloop.machine.rules.history_edits import list_unjoined_before_reply
 from toolloop.machine.rules.joining import make_answer
 from toolloop.machine.values.calls import Call
-from toolloop.machine.values.jsontext import JSON, canonical, decode, encode
-from toolloop.machine.values.splicing import splices_between
+from toolloop.machine.values.jsontext import JSON, decode, encode, to_canonical
+from toolloop.machine.values.splicing import find_splices
 
 MessageTexts = tuple[str, ...]
 
@@ -71,7 +71,7 @@ class CallerHistory:
         last = unsettled or (loop.unjoined or loop.messages)[-1]
         length = len(loop.messages) + len(loop.unjoined) + (unsettled is not None)
         if length > len(asked.messages) + len(asked.unjoined) and ends_in_reply((last,)):  # else it did not join
-            self._joined[canonical({"role": "assistant", "content": reply["content"]})] = last
+            self._joined[to_canonical({"role": "assistant", "content": reply["content"]})] = last
             self._marks = (last, *(f'"id":{encode(name)}' for name in ids))
 
     def shown(self, loop: Loop) -> MessageTexts:
@@ -105,7 +105,7 @@ class CallerHistory:
 
         """
         sent_back = [_as_sent_back(decode(text)) for text in to_texts(messages)]
-        return tuple(self._joined.get(canonical(message)) or encode(message) for message in sent_back)
+        return tuple(self._joined.get(to_canonical(message)) or encode(message) for message in sent_back)
 
     def settle_ended(self, loop: Loop, texts: MessageTexts) -> MessageTexts:
         """Return the history with the calls of the reply that ended the loop answered as not run."""
@@ -137,7 +137,7 @@ def make_taken(loop: Loop, texts: MessageTexts, at: float, beside: int = 0) -> e
     closed = texts if reply is None else texts[:-1]
     unjoined, old = list_unjoined_before_reply(loop), tuple(loop.messages)
     keeps = bool(unjoined) and closed == (*old, *unjoined)
-    return ev.HistoryTaken(() if keeps else splices_between(old, closed), reply, keeps, at=at, beside=beside)
+    return ev.HistoryTaken(() if keeps else find_splices(old, closed), reply, keeps, at=at, beside=beside)
 
 
 @frozen

@@ -29,7 +29,7 @@ from toolloop._runner.streams import AsyncReplyStream, ReplyStream, drive, drive
 from toolloop._usage import IterationUsage, Usage
 from toolloop.machine.record.effects import Judge, SendRequest
 from toolloop.machine.values.calls import Decision
-from toolloop.machine.values.jsontext import JSON, a_type, decode
+from toolloop.machine.values.jsontext import JSON, decode, describe_type
 from toolloop.providers import AsyncProvider, Provider
 from toolloop.providers.anthropic import AsyncSdkClient, ProviderOrClient, SdkClient
 from toolloop.tools import Context
@@ -72,7 +72,7 @@ class RunnerBase(Generic[ProviderOrClient]):
         """Set up the runner, without I/O."""
         config = config if threads is None else evolve(config, threads=threads)
         if ask is not None and not callable(ask):
-            raise TypeError(f"ask: expected a callable that takes a Yielded, or None, got {a_type(ask)}")
+            raise TypeError(f"ask: expected a callable that takes a Yielded, or None, got {describe_type(ask)}")
         is_async, asked = self._is_async, f"{type(self).__name__}(...)"
         here = Here.of(provider, tools, config, context, is_async=is_async)
         if not check_params(params, asked=asked).get("messages"):

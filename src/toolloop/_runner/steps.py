@@ -40,7 +40,7 @@ from toolloop.machine.rules.history_edits import explain_no_rerun
 from toolloop.machine.rules.joining import join_rest, make_answer
 from toolloop.machine.tree import step
 from toolloop.machine.values.calls import Continue, InjectMessages, Status
-from toolloop.machine.values.jsontext import JSON, a_type, decode, encode
+from toolloop.machine.values.jsontext import JSON, decode, describe_type, encode
 
 _STEP = "the next step of the runner"
 _RETRY = "generate_tool_response(retry=...)"
@@ -135,7 +135,7 @@ class RunnerSteps:
         self._refuse_at_work(asked)
         given = params(self.params()) if callable(params) else params
         if not isinstance(given, Mapping):
-            raise TypeError(f"{asked}: expected a mapping, or a function that returns one, got {a_type(given)}")
+            raise TypeError(f"{asked}: expected a mapping, or a function that returns one, got {describe_type(given)}")
         if "messages" not in given:
             raise find_missing_parameter("messages")
         texts = self.history.to_texts(given["messages"])
@@ -174,7 +174,7 @@ class RunnerSteps:
 
         """
         if isinstance(retry, str) or not isinstance(retry, Iterable):
-            raise TypeError(f"retry: expected a list of call ids, got {a_type(retry)}")
+            raise TypeError(f"retry: expected a list of call ids, got {describe_type(retry)}")
         again, texts = list(retry), self.history.add_reply(self.loop)
         if is_open := not isinstance(self.loop.phase, Finished) and bool(find_open_calls(texts)):
             self.take(texts)

@@ -20,7 +20,7 @@ from toolloop._worker.desk import LOG, POLL, Agenda, Desk
 from toolloop._worker.due_loops import seconds_after
 from toolloop.errors import StoreError, UnreadableSnapshot
 from toolloop.inbox.items import InboxCall
-from toolloop.machine.values.jsontext import a_type
+from toolloop.machine.values.jsontext import describe_type
 from toolloop.providers.anthropic import ProviderOrClient
 from toolloop.stores.arguments import check_integer, check_metadata, check_seconds, require_store
 from toolloop.stores.protocol import Store, StoredLoop
@@ -111,7 +111,7 @@ class WorkerBase(ABC, Generic[ProviderOrClient]):
             if callable(given) and is_declared_async(given) and not self._is_async:
                 raise TypeError(f"{name} is async, but Worker is sync: use AsyncWorker, or give a sync function")
         if not (notify is None or callable(notify)):
-            raise TypeError(f"notify is {a_type(notify)}; give a function that takes an InboxCall")
+            raise TypeError(f"notify is {describe_type(notify)}; give a function that takes an InboxCall")
         _check_backoff(backoff)
         first = DEFAULT_CONTEXT if callable(context) else context
         limits = DEFAULT_CONFIG if config is None else config
@@ -238,7 +238,7 @@ def _check_backoff(backoff: object) -> None:
     if callable(backoff) and is_declared_async(backoff):
         raise TypeError("backoff is async: give a sync function of the attempt that returns seconds")
     if not (backoff is None or callable(backoff)):
-        raise TypeError(f"backoff is {a_type(backoff)}; give a function of the attempt that returns seconds")
+        raise TypeError(f"backoff is {describe_type(backoff)}; give a function of the attempt that returns seconds")
 
 
 def _check_span(name: str, value: float | None, *, may_be_zero: bool) -> None:
@@ -254,7 +254,9 @@ def _check_span(name: str, value: float | None, *, may_be_zero: bool) -> None:
 def _check_params(params: object) -> None:
     """Refuse the parameters of a whole request: with these, `open` would recreate a loop that was just deleted."""
     if not isinstance(params, Mapping | None):
-        raise TypeError(f"params is {a_type(params)}; give a mapping, or a function of a loop's id that returns one")
+        raise TypeError(
+            f"params is {describe_type(params)}; give a mapping, or a function of a loop's id that returns one"
+        )
     if params is not None and "model" in params:
         raise ValueError(
             "the params of a worker have a model, which the store keeps with each loop: give only parameters that the "

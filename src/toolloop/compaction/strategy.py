@@ -14,7 +14,7 @@ from attrs.validators import optional
 
 from toolloop.compaction.tokens import Outline, outline_of
 from toolloop.errors import OutsideError
-from toolloop.machine.values.jsontext import a_type, decode, encode, plain
+from toolloop.machine.values.jsontext import decode, describe_type, encode, to_plain
 
 
 class SummaryFailed(OutsideError):
@@ -145,7 +145,7 @@ class Strategy(ABC):
 
         """
         if isinstance(messages, (str, bytes)) or not isinstance(messages, Sequence):
-            raise TypeError(f"{type(self).__name__}: expected a list of messages, got {a_type(messages)}")
+            raise TypeError(f"{type(self).__name__}: expected a list of messages, got {describe_type(messages)}")
         outlines = [outline_of(_as_json(each, f"messages[{index}]")) for index, each in enumerate(messages)]
         return outlines, self.fold(outlines) if live_tokens(outlines) >= (self.at_tokens or 0) else None
 
@@ -160,7 +160,7 @@ def _as_json(message: Any, where: str) -> Any:
     try:
         return decode(encode(message))  # keeps lone surrogates, which the model may have sent
     except (TypeError, ValueError):
-        return plain(message, where)
+        return to_plain(message, where)
 
 
 def applied(edit: Edit | None, messages: Sequence[Any], outlines: Sequence[Outline]) -> list[Any]:

@@ -24,7 +24,7 @@ from toolloop.compaction.segments import (
 )
 from toolloop.compaction.strategy import Edit, Strategy, SummaryFailed, applied, at_least, edit_of, live_tokens
 from toolloop.compaction.tokens import Outline, outline_of
-from toolloop.machine.values.jsontext import JSON, a_type, encode, well_formed
+from toolloop.machine.values.jsontext import JSON, describe_type, encode, make_well_formed
 from toolloop.providers import AsyncProvider, Provider, provider_for
 from toolloop.providers.protocol import Request
 from toolloop.tools.signature import is_async
@@ -99,10 +99,10 @@ class Summary:
 
         """
         if not isinstance(text, str):
-            raise SummaryFailed(f"expected a str as the summary, got {a_type(text)}")
+            raise SummaryFailed(f"expected a str as the summary, got {describe_type(text)}")
         if not text.strip():
             raise SummaryFailed("the summary is blank")
-        summary = _message("user", f"{SUMMARY_START}\n\n{well_formed(text.strip())}")
+        summary = _message("user", f"{SUMMARY_START}\n\n{make_well_formed(text.strip())}")
         edit = edit_of(self._old, (summary if each is self._placeholder else each for each in self._new))
         if edit.after >= edit.before:
             raise SummaryFailed(
@@ -132,7 +132,7 @@ def _writer(_strategy: Any, attribute: Any, value: Any) -> None:
     if value is not None and (isinstance(value, type) or not (_is_provider(value) or callable(value))):
         raise TypeError(
             f"{attribute.name}: expected a client of the anthropic SDK, a provider, a function that takes messages and "
-            f"returns a text, or None for the loop's provider, got {a_type(value)}"
+            f"returns a text, or None for the loop's provider, got {describe_type(value)}"
         )
 
 
@@ -226,7 +226,7 @@ class Summarize(Strategy):
             return None
         prefix = sum(len(segment.outlines) for segment in segments[: gone[-1] + 1])
         # The API does not accept a user message after a system message (rule 21).
-        asked = _message("system" if outlines[prefix - 1].role == "system" else "user", well_formed(self.prompt))
+        asked = _message("system" if outlines[prefix - 1].role == "system" else "user", make_well_formed(self.prompt))
         request = [*outlines[:prefix], asked]
         placeholder = _message("user", SUMMARY_START)
         keep -= {number for number in range(tail) if segments[number].is_summary}

@@ -9,7 +9,7 @@ from typing import Any, cast
 from dbos import DBOSConfig, DBOSPortableJSONSerializer
 from sqlalchemy.engine import make_url
 
-from toolloop.machine.values.jsontext import a_type
+from toolloop.machine.values.jsontext import describe_type
 from toolloop.stores import MemoryStore, SqliteStore
 from toolloop.stores.protocol import Store
 
@@ -46,7 +46,7 @@ def settings_of(config: DBOSConfig, store: Store, *, drives: bool) -> DBOSConfig
             raise ValueError("the system database of DBOS is in memory; give a file, such as 'sqlite:///dbos.db'")
     elif isinstance(store, SqliteStore | MemoryStore):
         raise ValueError(
-            f"DBOS uses PostgreSQL, but the loops are in {a_type(store)}, which other machines cannot read: "
+            f"DBOS uses PostgreSQL, but the loops are in {describe_type(store)}, which other machines cannot read: "
             "give a PostgresStore, or let DBOS use an SQLite file"
         )
     elif drives and (config.get("executor_id") or os.environ.get("DBOS__VMID") or "local") == "local":

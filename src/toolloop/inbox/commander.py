@@ -29,7 +29,7 @@ from toolloop.machine.queries import waiting
 from toolloop.machine.record.journal_events import Continued, Event
 from toolloop.machine.record.loop import Failed, Finished, State, TooDeep, Waiting
 from toolloop.machine.values.calls import Answer, Approve, Decision, Deny, Rerun
-from toolloop.machine.values.jsontext import a_type
+from toolloop.machine.values.jsontext import describe_type
 from toolloop.machine.values.names import Person
 from toolloop.stores.protocol import Store
 from toolloop.tools.calls import ToolCall
@@ -76,7 +76,7 @@ class Commander:
     def bind(self, loop_id: str, decisions: Mapping[Any, Decision]) -> list[tuple[Named, Decision]]:
         """Return the decisions of `Inbox.decide`, bound to what was shown, and with the person who makes them."""
         if not isinstance(decisions, Mapping):
-            raise TypeError(f"decide(): expected a mapping of calls to decisions, got {a_type(decisions)}")
+            raise TypeError(f"decide(): expected a mapping of calls to decisions, got {describe_type(decisions)}")
         for call in decisions:
             if isinstance(call, InboxCall) and call.loop_id != loop_id:
                 raise UnknownCall(

@@ -34,7 +34,7 @@ from toolloop.inbox.showing import shown_loop
 from toolloop.inbox.trail import load_trail
 from toolloop.inbox.watching import AT_REST, LoopChange, Until, changes_of, check_until, wait_until
 from toolloop.machine.values.calls import Decision
-from toolloop.machine.values.jsontext import JSON, a_type
+from toolloop.machine.values.jsontext import JSON, describe_type
 from toolloop.machine.values.names import Person
 from toolloop.stores.arguments import check_integer, check_kind, check_metadata, check_text, require_store
 from toolloop.stores.optional import NO_LIMIT, clock_of, counted
@@ -277,7 +277,7 @@ class Inbox:
 
         """
         if not isinstance(reason, str | None):
-            raise TypeError(f"stop(): reason: expected a str or None, got {a_type(reason)}")
+            raise TypeError(f"stop(): reason: expected a str or None, got {describe_type(reason)}")
         self._commander.stop(loop_id, reason, by)
 
     def say(

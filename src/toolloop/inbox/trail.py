@@ -17,7 +17,7 @@ from toolloop.errors import LoopNotFound, StaleRevision, UnreadableSnapshot
 from toolloop.inbox.items import TrailEntry
 from toolloop.machine.queries import Change, call_changes, has_expired, is_granted
 from toolloop.machine.record import journal_events as ev
-from toolloop.machine.record.loop import Failed, Path, State, round_at
+from toolloop.machine.record.loop import Failed, Path, State, find_round_at
 from toolloop.machine.rules.approving import count_missing, demands_of
 from toolloop.machine.rules.calls import digest_of
 from toolloop.machine.rules.grants import grant_id_of
@@ -169,7 +169,7 @@ def _of_call(state: State, path: Path, call: Call, key: SecretKey) -> dict[str, 
 
 def _digest_of(state: State, path: Path, call: Call) -> str | None:
     """Return the digest of a call, as it was shown."""
-    round_ = round_at(state, path[:-1])
+    round_ = find_round_at(state, path[:-1])
     return None if round_ is None else digest_of(state.loops[path[:-1]].setup, round_.iteration, call)
 
 

@@ -57,18 +57,23 @@ from toolloop.machine.record.loop import (
     find_round_calls,
     replace_calls,
 )
-from toolloop.machine.refusals import list_commands, not_allowed, not_possible, undecided_calls
+from toolloop.machine.refusals import (
+    list_commands,
+    make_not_allowed_error,
+    make_not_possible_error,
+    make_undecided_error,
+)
 from toolloop.machine.rules import history_edits as edits, limits
 from toolloop.machine.rules.approving import is_open
 from toolloop.machine.rules.calls import (
     ask_again,
     ask_for_again,
-    barrier_is_open,
     clear,
     end_run,
     find_held,
     halt_members,
     interrupt,
+    is_barrier_open,
     list_startable,
     list_to_judge,
     may_end,
@@ -105,7 +110,7 @@ _ALL_MAY_RUN = ev.Judged()
 def send(loop: Loop, event: ev.Requested) -> Loop:
     """Start a request, unless a limit forbids it."""
     if limits.is_too_deep(loop) or limits.find_request_limit(loop):
-        raise not_possible(loop, event, "a limit forbids the request")
+        raise make_not_possible_error(loop, event, "a limit forbids the request")
     # Messages may have been dropped when they joined the history. The next position is that of the new reply.
     stale = min(loop.stale_thinking, len(loop.messages) + len(loop.unjoined))
     phase = Requesting(is_priced=event.is_priced)
@@ -121,9 +126,9 @@ def start(loop: Loop, event: ev.Started) -> Loop:
     if isinstance(loop.phase, Judging):
         loop = take_judgement(loop, _ALL_MAY_RUN)
     call = loop.calls.find(event.call_id)
-    may_start = call is not None and call.status is Status.CLEARED and barrier_is_open(loop)
+    may_start = call is not None and call.status is Status.CLEARED and is_barrier_open(loop)
     if call is None or not may_start or call.id in find_held(loop.calls) or (call.demands and is_open(call)):
-        raise not_possible(before, event, f"{event.call_id!r} is not a call that may start")
+        raise make_not_possible_error(before, event, f"{event.call_id!r} is not a call that may start")
     started = call._replace(status=Status.RUNNING, attempts=call.attempts + 1)
     return replace_calls(loop._replace(started=loop.started.append(call.id)), [started])
 
@@ -137,7 +142,7 @@ def end_call(loop: Loop, event: ev.Ended) -> Loop:
     call = find_round_calls(loop).find(event.call_id)
     if event.iteration == event.attempt == 0:
         if call is None or call.status is not Status.RUNNING:
-            raise not_possible(loop, event, f"{event.call_id!r} is not a running call")
+            raise make_not_possible_error(loop, event, f"{event.call_id!r} is not a running call")
     elif call is None or event.iteration != loop.iterations or not may_end(call, event.attempt, event.result):
         return loop
     loop = replace_calls(loop, [end_run(call, event.result, loop.setup)])
@@ -151,8 +156,8 @@ def end_turn(loop: Loop, event: ev.TurnEnded) -> Loop:
     phase = loop.phase
     if isinstance(phase, Running) and phase.round.is_settled():
         return close_round(loop, phase.round)
-    if outstanding(loop) != (EndTurn(),):
-        raise not_possible(loop, event, "something can still be done, or is in progress")
+    if list_effects(loop) != (EndTurn(),):
+        raise make_not_possible_error(loop, event, "something can still be done, or is in progress")
     if isinstance(phase, Ready):
         reached = limits.find_request_limit(loop)
         return loop._replace(phase=TooDeep()) if limits.is_too_deep(loop) or reached is None else end(loop, reached)
@@ -168,7 +173,7 @@ def end_turn(loop: Loop, event: ev.TurnEnded) -> Loop:
 def decide_calls(loop: Loop, event: ev.Decided) -> Loop:
     """Apply decisions of the caller: all of them, or none."""
     if loop.round is None:
-        raise not_allowed(loop, event, allowed(loop))
+        raise make_not_allowed_error(loop, event, allowed(loop))
     # A decision is not older than its call, even if the clock was set back.
     decisions = [(call_id, evolve(decision, at=max(decision.at, loop.now))) for call_id, decision in event.decisions]
     before = loop.calls
@@ -179,7 +184,7 @@ def decide_calls(loop: Loop, event: ev.Decided) -> Loop:
 def continue_loop(loop: Loop, event: ev.Continued) -> Loop:
     """Continue or retry, with the messages that the caller injects. While a driver works, they are queued."""
     if isinstance(loop.phase, Failed) if event.messages else not isinstance(loop.phase, (Waiting, Failed)):
-        raise not_allowed(loop, event, allowed(loop))
+        raise make_not_allowed_error(loop, event, allowed(loop))
     if event.messages:
         loop = queue(loop, event.messages)
     if isinstance(loop.phase, Waiting):
@@ -198,7 +203,7 @@ def clear_decided(loop: Loop) -> Loop:
     """
     undecided = {call.id: call for call in loop.calls.having(Status.WAITING)}
     if undecided and loop.setup.execution == "barrier":
-        raise undecided_calls(undecided)
+        raise make_undecided_error(undecided)
     return clear(loop)
 
 
@@ -268,7 +273,7 @@ def change(loop: Loop, event: ev.Changed) -> Loop:
     if isinstance(phase.termination, LIMITS):
         return proceed(loop)  # with its round, whose calls may still run
     if isinstance(phase, Stopping):
-        raise not_allowed(loop, event, allowed(loop))
+        raise make_not_allowed_error(loop, event, allowed(loop))
     return loop
 
 
@@ -287,9 +292,9 @@ def take_history(loop: Loop, event: ev.HistoryTaken) -> Loop:
     """
     calls = edits.match_calls(loop.calls, event.reply, members=loop.setup.members) if event.reply else []
     if event.reply and not calls:
-        raise not_possible(loop, event, "the reply is not an assistant message with calls")
+        raise make_not_possible_error(loop, event, "the reply is not an assistant message with calls")
     if why := next(filter(None, (edits.explain_no_rerun(call_id, calls) for call_id in event.rerun)), None):
-        raise not_possible(loop, event, why)
+        raise make_not_possible_error(loop, event, why)
     return replace_history(loop, event, calls)
 
 
@@ -300,7 +305,7 @@ def wake(loop: Loop, event: ev.Woken) -> Loop:
     """Hand the loop to another driver. Running calls are interrupted, and policies judge the other open calls again."""
     setup = event.setup or loop.setup
     if setup.within != loop.setup.within:
-        raise not_possible(loop, event, "the setup is for a loop at another path")
+        raise make_not_possible_error(loop, event, "the setup is for a loop at another path")
     loop = set_up(loop, setup)
     if isinstance(loop.phase, Requesting):
         return lose_request(loop)
@@ -357,7 +362,9 @@ class Rule:
     to: tuple[type[Phase], ...]
 
 
-def _row(phase: type[Phase], rules: dict[type[ev.Event], Rule], *, is_open: bool = True) -> dict[type[ev.Event], Rule]:
+def _make_row(
+    phase: type[Phase], rules: dict[type[ev.Event], Rule], *, is_open: bool = True
+) -> dict[type[ev.Event], Rule]:
     """Return the rules of a phase, including those for events that every phase accepts without a change of phase."""
     anywhere: dict[type[ev.Event], Callable[[Loop, Any], Loop]] = {
         ev.Ended: end_call,
@@ -380,7 +387,7 @@ def _row(phase: type[Phase], rules: dict[type[ev.Event], Rule], *, is_open: bool
 
 
 TRANSITIONS: dict[type[Phase], dict[type[ev.Event], Rule]] = {
-    Ready: _row(
+    Ready: _make_row(
         Ready,
         {
             ev.Requested: Rule(send, (Requesting,)),
@@ -390,7 +397,7 @@ TRANSITIONS: dict[type[Phase], dict[type[ev.Event], Rule]] = {
             ev.Restored: Rule(restore, (Ready, Waiting)),
         },
     ),
-    Requesting: _row(
+    Requesting: _make_row(
         Requesting,
         {
             ev.Replied: Rule(take_reply, (Judging, Waiting, Ready, Finished, Failed)),
@@ -402,7 +409,7 @@ TRANSITIONS: dict[type[Phase], dict[type[ev.Event], Rule]] = {
         },
         is_open=False,
     ),
-    Judging: _row(
+    Judging: _make_row(
         Judging,
         {
             ev.Judged: Rule(take_judgement, (Running, Waiting, Ready, Finished)),
@@ -414,7 +421,7 @@ TRANSITIONS: dict[type[Phase], dict[type[ev.Event], Rule]] = {
             ev.Stopped: Rule(stop, (Stopping, Finished)),
         },
     ),
-    Running: _row(
+    Running: _make_row(
         Running,
         {
             ev.Started: Rule(start, (Running,)),
@@ -428,7 +435,7 @@ TRANSITIONS: dict[type[Phase], dict[type[ev.Event], Rule]] = {
             ev.Stopped: Rule(stop, (Stopping, Finished)),
         },
     ),
-    Waiting: _row(
+    Waiting: _make_row(
         Waiting,
         {
             ev.Decided: Rule(decide_calls, (Waiting,)),
@@ -436,7 +443,7 @@ TRANSITIONS: dict[type[Phase], dict[type[ev.Event], Rule]] = {
             ev.Continued: Rule(continue_loop, (Ready, Judging, Running)),
         },
     ),
-    Stopping: _row(
+    Stopping: _make_row(
         Stopping,
         {
             ev.Ended: Rule(end_call, (Stopping, Finished)),  # the last one ends the loop: see `tree`
@@ -447,7 +454,7 @@ TRANSITIONS: dict[type[Phase], dict[type[ev.Event], Rule]] = {
         },
         is_open=False,
     ),
-    Finished: _row(
+    Finished: _make_row(
         Finished,
         {
             ev.FollowedUp: Rule(follow_up, (Ready,)),
@@ -457,7 +464,7 @@ TRANSITIONS: dict[type[Phase], dict[type[ev.Event], Rule]] = {
         },
         is_open=False,
     ),
-    Failed: _row(
+    Failed: _make_row(
         Failed,
         {
             ev.Continued: Rule(continue_loop, (Ready, Judging, Running)),
@@ -478,11 +485,11 @@ def take(loop: Loop, event: ev.Event) -> Loop:
     """
     rule = TRANSITIONS[type(loop.phase)].get(type(event))
     if rule is None:
-        raise not_allowed(loop, event, allowed(loop))
+        raise make_not_allowed_error(loop, event, allowed(loop))
     return rule.apply(loop, event)
 
 
-def outstanding(loop: Loop, tools: int | None = None) -> tuple[Effect, ...]:
+def list_effects(loop: Loop, tools: int | None = None) -> tuple[Effect, ...]:
     """Return the effects to perform now; none while it is the caller's turn, or if all are in progress.
 
     Args:

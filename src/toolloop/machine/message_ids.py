@@ -16,12 +16,12 @@ from toolloop.machine.record.replies import ends_in_reply
 from toolloop.machine.rules.joining import join_rest
 from toolloop.machine.values.chain import Chain
 from toolloop.machine.values.jsontext import encode
-from toolloop.machine.values.splicing import splices_between
+from toolloop.machine.values.splicing import find_splices
 
 _LENGTH = 16  # characters
 
 
-def next_reply_id(loop: Loop) -> str:
+def derive_reply_id(loop: Loop) -> str:
     """Return the id of the reply to the next request of a loop."""
     return _make_id(loop, "reply", loop.requests + 1)
 
@@ -81,7 +81,7 @@ def _align(old: Sequence[str], new: Sequence[str], ids: Sequence[str], *, carrie
     """Return the ids of the new messages that are among the old ones; with `carries`, also of replies that differ."""
     kept: list[str | None] = []
     at = 0
-    for splice in splices_between(old, new):
+    for splice in find_splices(old, new):
         gone = [ids[place] for place in range(splice.start, splice.stop) if ends_in_reply(old[place : place + 1])]
         kept += ids[at : splice.start]
         for text in splice.messages:

@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 from attrs import asdict, evolve, field, frozen
 
-from toolloop.machine.machine import outstanding as effects_of
+from toolloop.machine.machine import list_effects
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.effects import Conclude, Effect, EndTurn, SendRequest
 from toolloop.machine.record.loop import (
@@ -28,16 +28,16 @@ from toolloop.machine.record.loop import (
     Stopping,
     TooDeep,
     Waiting,
+    find_round_at,
     find_round_calls,
     is_over,
-    round_at,
 )
 from toolloop.machine.record.round_calls import NO_CALLS, RoundCalls
 from toolloop.machine.rules import limits
 from toolloop.machine.rules.calls import list_startable
 from toolloop.machine.rules.turns import expire
 from toolloop.machine.values.calls import Call, Outcome, Result, Status
-from toolloop.machine.values.jsontext import decode, encode, well_formed
+from toolloop.machine.values.jsontext import decode, encode, make_well_formed
 from toolloop.machine.values.setup import Texts
 from toolloop.machine.values.texts import fill_text
 from toolloop.terminations import NaturalEnd, Refused, StopCondition
@@ -243,7 +243,7 @@ class Found:
 
 def outstanding(state: State) -> tuple[Effect, ...]:
     """Return the effects to perform now in the whole tree; none if it is the caller's turn, or all are in progress."""
-    return look(state, ()).effects if len(state.loops) > 1 else effects_of(state.root)
+    return look(state, ()).effects if len(state.loops) > 1 else list_effects(state.root)
 
 
 def look(state: State, path: Path, room: limits.Room = limits.ANY) -> Found:
@@ -253,7 +253,7 @@ def look(state: State, path: Path, room: limits.Room = limits.ANY) -> Found:
         return _look_inside(state, path, room)
     if isinstance(loop.phase, Stopping):
         return Found(find_conclusions(state, path), busy=True)
-    effects = tuple(evolve(effect, path=path) for effect in effects_of(loop))
+    effects = tuple(evolve(effect, path=path) for effect in list_effects(loop))
     if room.requests == 0 and SendRequest(path) in effects:
         return Found(held=frozenset(limits.BEFORE_REQUESTS_BELOW))
     return Found(effects, busy=isinstance(loop.phase, Requesting))
@@ -266,7 +266,7 @@ def _look_inside(state: State, path: Path, room: limits.Room) -> Found:
         return Found(find_conclusions(state, path) or (EndTurn(path),))
     tools = limits.take_lesser(room.tools, limits.count_tools_left(loop))
     below_room = limits.Room(limits.take_lesser(room.requests, count_requests_left_inside(state, path)), tools)
-    own = (effect for effect in effects_of(loop, tools) if not isinstance(effect, EndTurn))
+    own = (effect for effect in list_effects(loop, tools) if not isinstance(effect, EndTurn))
     effects: list[Effect] = [evolve(effect, path=path) for effect in own]
     busy = has_running_tool(loop)
     held = frozenset(limits.BEFORE_TOOLS if tools == 0 and may_start(loop) else ())
@@ -310,7 +310,7 @@ def call_changes(before: State, event: ev.Event, after: State) -> Iterator[Chang
     round went. Other calls of rounds that begin or end are left out.
     """
     for path in {**before.loops, **after.loops}:
-        old, new = round_at(before, path), round_at(after, path)
+        old, new = find_round_at(before, path), find_round_at(after, path)
         if old is new:
             continue
         for was, call in _pair_calls(old, new, event):
@@ -385,4 +385,4 @@ def _read_last_text(loop: Loop) -> str:
         return ""
     blocks = decode(loop.response)["content"]
     texts = (block["text"] for block in blocks if block["type"] == "text" and block["text"].strip())
-    return well_formed("\n".join(texts))  # the model may write text that the API refuses in a request
+    return make_well_formed("\n".join(texts))  # the model may write text that the API refuses in a request

@@ -43,7 +43,7 @@ def name_injection(loop: Loop) -> str:
     return "inject_and_continue()" if isinstance(loop.phase, Waiting) else "resume(InjectMessages(...))"
 
 
-def not_allowed(loop: Loop, event: ev.Event | str, allowed: tuple[str, ...]) -> IllegalCommand:
+def make_not_allowed_error(loop: Loop, event: ev.Event | str, allowed: tuple[str, ...]) -> IllegalCommand:
     """Return the error for an event, or a method of the caller, that the phase of a loop does not accept."""
     phase, asked = type(loop.phase).__name__, event if isinstance(event, str) else _name_command(loop, event)
     return IllegalCommand(
@@ -77,7 +77,7 @@ def _name_command(loop: Loop, event: ev.Event) -> str:
     return _ASKED.get(type(event), (type(event).__name__,))[-1]
 
 
-def not_possible(loop: Loop, event: ev.Event, why: str) -> IllegalCommand:
+def make_not_possible_error(loop: Loop, event: ev.Event, why: str) -> IllegalCommand:
     """Return the error for an event that the phase of a loop accepts, but whose content does not fit the loop."""
     phase, asked = type(loop.phase).__name__, type(event).__name__
     return IllegalCommand(
@@ -85,7 +85,7 @@ def not_possible(loop: Loop, event: ev.Event, why: str) -> IllegalCommand:
     )
 
 
-def undecided_calls(calls: Mapping[str, Call]) -> UndecidedCalls:
+def make_undecided_error(calls: Mapping[str, Call]) -> UndecidedCalls:
     """Return the error for a loop that cannot continue before these calls, by name, are decided."""
     demanding = [call for call in calls.values() if call.demands and call.why is not Why.EXTERNAL]
     needs = [f"{call.name} needs {describe(call.demands, call.approvals)}" for call in demanding]

@@ -57,7 +57,7 @@ def _find_message(steps: Steps, name: str) -> State:
     before: State | None = None
     for event, state in steps:
         if (place := _find_new(before, state, name)) is not None:
-            return _without(before, event, state, place)
+            return _rewind_before(before, event, state, place)
         before = state
     raise _reject(f"no message in its conversation has the id {name!r}; see view(messages=True)")
 
@@ -73,7 +73,7 @@ def _find_new(before: State | None, after: State, name: str) -> int | None:
     return start + new.index(name) if name in new and name not in known else None
 
 
-def _without(before: State | None, event: ev.Event, after: State, place: int) -> State:
+def _rewind_before(before: State | None, event: ev.Event, after: State, place: int) -> State:
     """Return the state just before a message. What was said after it, and joined with it, is left out, too."""
     later = [text for text in after.root.messages[place:] if _is_of_user(text)]
     if not (place < len(after.root.messages) and _is_of_user(after.root.messages[place])):

@@ -63,9 +63,9 @@ from toolloop.machine.record.loop import (
     is_over,
     replace_calls,
 )
-from toolloop.machine.refusals import not_possible, undecided_calls
+from toolloop.machine.refusals import make_not_possible_error, make_undecided_error
 from toolloop.machine.rules import limits
-from toolloop.machine.rules.deciding import unknown_call
+from toolloop.machine.rules.deciding import make_unknown_call_error
 from toolloop.machine.rules.joining import end
 from toolloop.machine.rules.turns import advance_time, ask_all_again, end_if_expired, proceed, set_previews, spend
 from toolloop.machine.values.calls import DecisionRecord, Result, Status
@@ -121,7 +121,7 @@ def _route(state: State, event: ev.Event) -> State:
     if not event.path:
         return _take(state, event)
     if not isinstance(event, _BELOW) or (isinstance(event, ev.HistoryEdited) and event.strategy is None):
-        raise not_possible(state.root, event, "it is only for the outermost loop")
+        raise make_not_possible_error(state.root, event, "it is only for the outermost loop")
     if isinstance(event, ev.Opened):
         return _open(state, event)
     runs = event.above if isinstance(event, ev.Ended) else ()
@@ -129,7 +129,7 @@ def _route(state: State, event: ev.Event) -> State:
     if reached != event.path and isinstance(event, ev.Ended) and event.attempt:
         return _end_too_late(state, reached, event)
     if reached != event.path:
-        raise not_possible(state.root, event, f"there is no loop inside the call {'/'.join(event.path)!r}")
+        raise make_not_possible_error(state.root, event, f"there is no loop inside the call {'/'.join(event.path)!r}")
     _check_above(state, event.path, event)
     return _take(state, event)
 
@@ -200,13 +200,13 @@ def _check_above(state: State, path: Path, event: ev.Event) -> None:
         loop = state.loops[above]
         if not isinstance(loop.phase, Running):
             if not isinstance(event, _ANY_TIME):
-                raise not_possible(loop, event, "the loop above is not running")
+                raise make_not_possible_error(loop, event, "the loop above is not running")
         elif (
             (limits.find_time_limit(loop) and (starts or isinstance(event, ev.Requested)))
             or (isinstance(event, ev.Requested) and count_requests_left_inside(state, above) == 0)
             or (starts and limits.count_tools_left(loop) == 0)
         ):
-            raise not_possible(loop, event, "a limit of a loop above forbids it")
+            raise make_not_possible_error(loop, event, "a limit of a loop above forbids it")
 
 
 def _take(state: State, event: ev.Event) -> State:
@@ -216,7 +216,7 @@ def _take(state: State, event: ev.Event) -> State:
     match event:
         case ev.Ended(result=Result()) if (below := state.at((*path, event.call_id))) and not is_over(below):
             if event.iteration == event.attempt == 0:
-                raise not_possible(loop, event, f"the loop inside {event.call_id!r} is not over")
+                raise make_not_possible_error(loop, event, f"the loop inside {event.call_id!r} is not over")
             return _end_too_late(state, path, event)
         case ev.Decided() if round_ := find_open_round(loop):
             return _decide(state, path, round_, event.decisions)
@@ -279,12 +279,12 @@ def _open(state: State, event: ev.Opened) -> State:
     """Begin a loop inside a call, and start the call."""
     path, call_id = event.path[:-1], event.path[-1]
     if path not in state.loops:
-        raise not_possible(state.root, event, f"there is no loop inside the call {'/'.join(path)!r}")
+        raise make_not_possible_error(state.root, event, f"there is no loop inside the call {'/'.join(path)!r}")
     _check_above(state, path, event)
     loop = take(state.loops[path], ev.Started(call_id))
     iteration, attempt = find_run(loop, call_id)
     if event.setup.within != (*loop.setup.within, (iteration, call_id, attempt)):
-        raise not_possible(loop, event, f"the setup of the new loop is not for the call {call_id!r}")
+        raise make_not_possible_error(loop, event, f"the setup of the new loop is not for the call {call_id!r}")
     started = [call for call in loop.calls.having(Status.RUNNING) if call.id == call_id]
     loop = replace_calls(loop, [call._replace(has_loop=True) for call in started])
     child = Loop(event.setup, Chain(event.messages), now=loop.now)
@@ -311,7 +311,7 @@ def _decide(state: State, path: Path, round_: Round, decisions: Decisions) -> St
             deeper.setdefault(above, []).append((below, decision))
         elif round_.calls.find(name) is None:
             known = tuple("/".join((*each, call.id)) for each, call in waiting(state, path))
-            raise unknown_call(decision.kind, "/".join((*path, name)), known)
+            raise make_unknown_call_error(decision.kind, "/".join((*path, name)), known)
         else:
             own.append((name, decision))
     state = _change_loop(state, path, take(state.loops[path], ev.Decided(tuple(own))))
@@ -324,7 +324,7 @@ def _continue(state: State, event: ev.Continued) -> State:
     """Continue the outermost loop, or retry its request, and do the same in the stopped loops below."""
     undecided = {"/".join((*path, call.id)): call for path, call in waiting(state)}
     if undecided and state.root.setup.execution == "barrier":
-        raise undecided_calls(undecided)
+        raise make_undecided_error(undecided)
     return State({**state.loops, **_proceed_below(state, ()), (): take(state.root, event)})
 
 
@@ -354,7 +354,7 @@ def _end_turn(state: State, path: Path, event: ev.TurnEnded) -> Loop:
     """End the turn of a loop with loops inside its calls: it waits, a limit was reached, or a loop below failed."""
     loop, found = set_previews(state.loops[path], event.previews), look(state, path)
     if found.effects != (EndTurn(path),):
-        raise not_possible(loop, event, "something can still be done, or is in progress")
+        raise make_not_possible_error(loop, event, "something can still be done, or is in progress")
     loops = list_children(state, path, loop.calls)
     unfinished = list_running(state, path) or any(is_at_work(child) for _, child in loops) or may_start(loop)
     if unfinished and (late := limits.find_time_limit(loop)):

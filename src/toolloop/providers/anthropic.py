@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 from attrs import field, frozen
 from typing_extensions import TypeAliasType
 
-from toolloop.machine.values.jsontext import a_type, plain
+from toolloop.machine.values.jsontext import describe_type, to_plain
 from toolloop.providers.message_threads import sets_betas
 from toolloop.providers.replies import built_reply, parse_response
 from toolloop.providers.sdk_arguments import create_arguments, must_stream, options_of, post_arguments
@@ -94,7 +94,7 @@ class AnthropicProvider:
             answer = call()
             if hasattr(answer, "http_response"):
                 return answer.parse(to=kind)
-            return answer if isinstance(answer, anthropic.Stream) else built_reply(plain(answer), None)
+            return answer if isinstance(answer, anthropic.Stream) else built_reply(to_plain(answer), None)
 
         return EventStream(begin)
 
@@ -139,7 +139,9 @@ class AsyncAnthropicProvider:
             answer = await call()
             if hasattr(answer, "http_response"):
                 return await answer.parse(to=kind)
-            return RawEvents(answer) if isinstance(answer, anthropic.AsyncStream) else built_reply(plain(answer), None)
+            return (
+                RawEvents(answer) if isinstance(answer, anthropic.AsyncStream) else built_reply(to_plain(answer), None)
+            )
 
         return AsyncEventStream(begin)
 
@@ -173,7 +175,7 @@ def _read(answer: Any) -> Reply:
 
     response = getattr(answer, "http_response", answer)
     # Middleware may return a message of its own.
-    return parse_response(response) if isinstance(response, httpx2.Response) else built_reply(plain(answer), None)
+    return parse_response(response) if isinstance(response, httpx2.Response) else built_reply(to_plain(answer), None)
 
 
 @overload
@@ -198,7 +200,7 @@ def provider_for(client_or_provider: Any, *, is_async: bool) -> Provider | Async
     if isinstance(value, type) or method is None:
         raise TypeError(
             f"provider: expected a client of the anthropic SDK, such as anthropic.{client}(), or an object with "
-            f"`send(request)` (toolloop.providers.Provider or AsyncProvider), got {a_type(value)}"
+            f"`send(request)` (toolloop.providers.Provider or AsyncProvider), got {describe_type(value)}"
         )
     if inspect.iscoroutinefunction(method) != is_async:
         has, needs = ("sync", "async") if is_async else ("async", "sync")

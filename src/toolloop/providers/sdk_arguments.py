@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from toolloop.machine.values.jsontext import JSON, decode, encode, plain
+from toolloop.machine.values.jsontext import JSON, decode, encode, to_plain
 from toolloop.providers.protocol import Request, given
 
 _PATH = "/v1/messages"  # also for beta features: since anthropic-sdk 2.11, only a header differs
@@ -104,7 +104,7 @@ def _headers(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _extra_body(options: Mapping[str, Any]) -> dict[str, JSON]:
-    extra: dict[str, JSON] = plain(given(options.get("extra_body", {})), "extra_body")
+    extra: dict[str, JSON] = to_plain(given(options.get("extra_body", {})), "extra_body")
     if "stream" in extra:
         raise TypeError(
             "extra_body has the key 'stream', but the provider decides whether a reply is streamed. Remove it"

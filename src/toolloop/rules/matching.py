@@ -9,7 +9,7 @@ from typing import Any
 from attrs import frozen
 
 from toolloop.machine.rules.grants import matches
-from toolloop.machine.values.jsontext import JSON, a_type, canonical
+from toolloop.machine.values.jsontext import JSON, describe_type, to_canonical
 from toolloop.rules.texts import WideText
 
 # With one of these, a schema may have more keys than its `properties`.
@@ -59,7 +59,7 @@ def _is_allowed(wanted: Wanted, value: JSON) -> bool:
             return _is_number(value) and wanted.holds(value)
         case str() if isinstance(value, str):
             return matches(wanted, value)
-    return canonical(wanted) == canonical(value)
+    return to_canonical(wanted) == to_canonical(value)
 
 
 def match_widely(
@@ -90,7 +90,7 @@ def _compare(key: str, wanted: Wanted, value: JSON, widen: Callable[[str], WideT
         why = widen(value).why(wanted)
         return _missed(key, wanted) if why is None else Finding(matches=True, why=f"{key!r}: {why}")
     if isinstance(wanted, str) or isinstance(value, bool) is not isinstance(wanted, bool) or not _is_plain(value):
-        return Finding(matches=True, why=f"{key!r} is {a_type(value)}, so it could match")
+        return Finding(matches=True, why=f"{key!r} is {describe_type(value)}, so it could match")
     is_it = wanted.holds(value) if isinstance(wanted, Range) else wanted == value
     return Finding(matches=True, why=f"{key!r}: it matches") if is_it else _missed(key, wanted)
 

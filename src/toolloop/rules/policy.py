@@ -15,8 +15,8 @@ from toolloop._public import set_module
 from toolloop.machine.rules.grants import matches
 from toolloop.machine.values.calls import Approve, Deny
 from toolloop.machine.values.demands import Ask
-from toolloop.machine.values.jsontext import JSON, canonical, plain
-from toolloop.machine.values.names import name_key
+from toolloop.machine.values.jsontext import JSON, to_canonical, to_plain
+from toolloop.machine.values.names import to_name_key
 from toolloop.rules.matching import Finding, match_narrowly, match_widely
 from toolloop.rules.reading import Rule, RuleAction, read_rules, read_toml
 from toolloop.rules.texts import WideText
@@ -77,7 +77,7 @@ class Rules:
         """
         given = list(rules)
         self._rules = read_rules(given, "rules")
-        self.digest: str = sha256(canonical(plain(given)).encode()).hexdigest()
+        self.digest: str = sha256(to_canonical(to_plain(given)).encode()).hexdigest()
 
     @classmethod
     def load(cls, path: str | Path) -> Rules:
@@ -139,9 +139,9 @@ class Rules:
             return ask
         metadata = view.metadata
         before = [name for each in call.demands if each.rule == rule.name for name in each.not_by]
-        named = [metadata[key] for key in rule.excluded if name_key(metadata.get(key))]
+        named = [metadata[key] for key in rule.excluded if to_name_key(metadata.get(key))]
         ask = evolve(ask, not_by=tuple(dict.fromkeys((*before, *ask.not_by, *named))))
-        if missing := [key for key in rule.excluded if not name_key(metadata.get(key))]:
+        if missing := [key for key in rule.excluded if not to_name_key(metadata.get(key))]:
             why = f"no person can be excluded by metadata {', '.join(map(repr, missing))}, which the loop does not have"
             return evolve(ask, reason=f"{ask.reason}; {why}" if ask.reason else why, fresh=True)
         return ask

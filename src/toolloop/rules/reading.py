@@ -10,8 +10,8 @@ from typing import Any, Literal, get_args
 from attrs import field, frozen
 
 from toolloop.machine.values.demands import Ask
-from toolloop.machine.values.jsontext import a_type
-from toolloop.machine.values.names import name_key, why_not_a_name
+from toolloop.machine.values.jsontext import describe_type
+from toolloop.machine.values.names import find_name_flaw, to_name_key
 from toolloop.rules.matching import BOUNDS, Range, Wanted
 
 RuleAction = Literal["allow", "ask", "deny"]
@@ -80,7 +80,7 @@ def read_rules(given: Iterable[Any], source: str) -> tuple[Rule, ...]:
     rules: list[Rule] = []
     for number, each in enumerate(given, 1):
         if not isinstance(each, Mapping):
-            raise ValueError(f"{source}: rule {number} is {a_type(each)}; expected a mapping")  # noqa: TRY004 - a value
+            raise ValueError(f"{source}: rule {number} is {describe_type(each)}; expected a mapping")  # noqa: TRY004 - a value
         name = each.get("name")
         where = f"{source}: rule {name!r}" if isinstance(name, str) and name else f"{source}: rule {number}"
         try:
@@ -141,7 +141,7 @@ def _text(value: Any) -> str:
 
 
 def _name(value: Any) -> str:
-    if (why := why_not_a_name(_text(value))) is not None:
+    if (why := find_name_flaw(_text(value))) is not None:
         raise ValueError(f"{value!r} is refused, because {why}")
     return str(value)
 
@@ -156,7 +156,7 @@ def _names(value: Any) -> tuple[str, ...]:
     names = [value] if isinstance(value, str) else value
     is_list = isinstance(names, (list, tuple)) and names
     _expect(is_list and all(isinstance(each, str) for each in names), "a name, or a list of at least one", value)
-    _expect(all(name_key(each) and each != METADATA for each in names), "names that are not empty", value)
+    _expect(all(to_name_key(each) and each != METADATA for each in names), "names that are not empty", value)
     return tuple(names)
 
 

@@ -6,7 +6,7 @@ import unicodedata
 from collections.abc import Collection, Mapping, Sequence
 from types import UnionType
 
-from toolloop.machine.values.jsontext import a_type
+from toolloop.machine.values.jsontext import describe_type
 
 _INTEGERS = 2**63  # SQLite and PostgreSQL keep 64 bits
 _METADATA_BYTES = 4096
@@ -30,7 +30,7 @@ def check_text(name: str, value: object, *, may_be_empty: bool = False) -> None:
 
     """
     if not isinstance(value, str):
-        raise TypeError(f"{name} is {a_type(value)}; give a string")
+        raise TypeError(f"{name} is {describe_type(value)}; give a string")
     if not value and not may_be_empty:
         raise ValueError(f"{name} is empty")
     if "\0" in value:
@@ -64,7 +64,7 @@ def check_new_id(loop_id: object) -> None:
 def check_integer(name: str, value: object, least: int = 0) -> None:
     """Refuse a value that is not an integer, or is less than `least`."""
     if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{name} is {a_type(value)}; give an integer")
+        raise TypeError(f"{name} is {describe_type(value)}; give an integer")
     if not least <= value < _INTEGERS:
         raise ValueError(f"{name} is {value}; give an integer from {least} to {_INTEGERS - 1}")
 
@@ -72,7 +72,7 @@ def check_integer(name: str, value: object, least: int = 0) -> None:
 def check_seconds(name: str, value: object) -> None:
     """Refuse a value that is not a finite number of seconds."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise TypeError(f"{name} is {a_type(value)}; give seconds as a number")
+        raise TypeError(f"{name} is {describe_type(value)}; give seconds as a number")
     if not -_INTEGERS < value < _INTEGERS:
         raise ValueError(f"{name} is {value}; give a finite number of seconds")
 
@@ -80,7 +80,7 @@ def check_seconds(name: str, value: object) -> None:
 def check_kind(name: str, value: object, kind: type | UnionType) -> None:
     """Refuse a value of another class."""
     if not isinstance(value, kind):
-        raise TypeError(f"{name} is {a_type(value)}; give a {getattr(kind, '__name__', kind)}")
+        raise TypeError(f"{name} is {describe_type(value)}; give a {getattr(kind, '__name__', kind)}")
 
 
 def check_metadata(metadata: object) -> dict[str, str]:
@@ -123,7 +123,7 @@ def narrow(metadata: Mapping[str, str] | None, alternatives: Sequence[Mapping[st
 def check_texts(name: str, texts: object) -> dict[str, str]:
     """Return a copy of a mapping of strings to strings, which may be empty; refuse any other value."""
     if not isinstance(texts, Mapping):
-        raise TypeError(f"{name} is {a_type(texts)}; give a mapping of strings to strings")
+        raise TypeError(f"{name} is {describe_type(texts)}; give a mapping of strings to strings")
     for key, value in texts.items():
         check_text(f"a key of {name}", key)
         check_text(f"{name}[{key!r:.80}]", value, may_be_empty=True)
@@ -153,7 +153,7 @@ def check_page(status: object, limit: object, before: object) -> tuple[tuple[str
 
 def _statuses(status: object) -> tuple[str, ...]:
     if not isinstance(status, Collection) or isinstance(status, (bytes, Mapping)):
-        raise TypeError(f"status is {a_type(status)}; give a string, or a list of strings")
+        raise TypeError(f"status is {describe_type(status)}; give a string, or a list of strings")
     statuses = (status,) if isinstance(status, str) else tuple(status)
     for each in statuses:
         check_text("status", each)
@@ -170,4 +170,6 @@ def require_store(store: object) -> None:
     if isinstance(store, type) or not all(
         callable(getattr(store, name, None)) for name in ("load", "append", "acquire")
     ):
-        raise TypeError(f"store is {a_type(store)}; give a store, such as SqliteStore('loops.db') or MemoryStore()")
+        raise TypeError(
+            f"store is {describe_type(store)}; give a store, such as SqliteStore('loops.db') or MemoryStore()"
+        )

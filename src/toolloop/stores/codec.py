@@ -21,7 +21,7 @@ from toolloop.errors import UnreadableSnapshot
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.loop import State
 from toolloop.machine.tree import fold, step
-from toolloop.machine.values.jsontext import JSON, canonical, decode, encode, with_integers
+from toolloop.machine.values.jsontext import JSON, decode, encode, to_canonical, unify_numbers
 from toolloop.stores.converter import read, write
 from toolloop.stores.protocol import Entry
 
@@ -72,7 +72,7 @@ def snapshot_digest(fields: Mapping[str, JSON]) -> str:
     It finds damage, not attacks: never accept a snapshot from a client. It treats 60.0 like 60, because some JSON
     libraries have only one number type, and change one into the other.
     """
-    return hashlib.sha256(canonical(with_integers(fields)).encode()).hexdigest()
+    return hashlib.sha256(to_canonical(unify_numbers(fields)).encode()).hexdigest()
 
 
 @set_module("toolloop.stores")

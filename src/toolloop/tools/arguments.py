@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 from attrs import frozen
 
 from toolloop.errors import BadTool
-from toolloop.machine.values.jsontext import JSON, encode, with_integers
+from toolloop.machine.values.jsontext import JSON, encode, unify_numbers
 from toolloop.tools.annotations import resolve
 from toolloop.tools.class_fields import FieldTypes, default_json
 from toolloop.tools.signature import check_properties
@@ -75,7 +75,7 @@ class Arguments:
             raise InvalidInput(self.tool, [f"input: expected an object, got {shown(given)}"])
         adapter = self._adapter
         try:
-            text = encode(with_integers(dict(given)))
+            text = encode(unify_numbers(dict(given)))
         except (TypeError, ValueError, RecursionError) as error:
             raise InvalidInput(self.tool, [f"input: not JSON: {error}"]) from error
         try:

@@ -17,7 +17,7 @@ from typing import Annotated, Any, ClassVar, NotRequired, Required, Union, get_a
 import attrs
 from attrs import frozen
 
-from toolloop.machine.values.jsontext import JSON, canonical, encode
+from toolloop.machine.values.jsontext import JSON, encode, to_canonical
 from toolloop.tools.annotations import annotated_text, is_alias, own_doc, read_docstring, resolve
 
 # An unknown default. `attrs.NOTHING` cannot be used: it is the value of an attrs field without a default.
@@ -143,7 +143,7 @@ def default_json(value: Any) -> JSON:
     from pydantic_core import to_jsonable_python  # noqa: PLC0415 - pydantic is slow to import
 
     if isinstance(value, (set, frozenset)):  # the order of a set differs from run to run
-        return sorted(map(default_json, value), key=canonical)
+        return sorted(map(default_json, value), key=to_canonical)
     if hasattr(value, "__pydantic_fields__") or dataclasses.is_dataclass(value) or attrs.has(type(value)):
         raise ValueError("a schema cannot hold a default with fields")
     plain = to_jsonable_python(value, inf_nan_mode="constants")

@@ -8,7 +8,7 @@ from typing import Any
 from attrs import frozen
 
 from toolloop.errors import BadTool
-from toolloop.machine.values.jsontext import JSON, encode, plain
+from toolloop.machine.values.jsontext import JSON, encode, to_plain
 from toolloop.tools.signature import check_properties
 from toolloop.tools.tool_errors import InvalidInput, path_text, shortened, shown
 
@@ -56,7 +56,7 @@ class JsonSchema:
                 name=missing.name,
             ) from missing
         try:
-            schema: JSON = plain(given, "input_schema")
+            schema: JSON = to_plain(given, "input_schema")
         except TypeError as error:
             raise _refusal(tool, str(error)) from error
         if not isinstance(schema, dict) or schema.get("type") != "object":
@@ -92,7 +92,7 @@ class JsonSchema:
         if not isinstance(given, Mapping):
             raise InvalidInput(self.tool, [f"input: expected an object, got {shown(given)}"])
         try:
-            fields: dict[str, Any] = plain(given, "input")
+            fields: dict[str, Any] = to_plain(given, "input")
         except TypeError as error:
             raise InvalidInput(self.tool, [f"input: {error}"]) from error
         try:

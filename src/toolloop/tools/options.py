@@ -9,7 +9,7 @@ from sys import float_info
 from typing import Any, get_args
 
 from toolloop.errors import BadTool
-from toolloop.machine.values.jsontext import JSON, plain
+from toolloop.machine.values.jsontext import JSON, to_plain
 from toolloop.machine.values.setup import ToolEffect
 from toolloop.tools.signature import Signature, is_async
 
@@ -24,7 +24,7 @@ def api_fields(given: Mapping[str, Any], name: str) -> dict[str, JSON]:
 
     """
     try:
-        fields: dict[str, JSON] = plain({key: value for key, value in given.items() if value is not None}, name)
+        fields: dict[str, JSON] = to_plain({key: value for key, value in given.items() if value is not None}, name)
     except TypeError as error:
         raise BadTool(f"{name} cannot be a tool: {error}", tool=name) from error
     if fields.get("defer_loading") and "cache_control" in fields:

@@ -14,7 +14,7 @@ from attrs import frozen
 
 from toolloop._public import set_module
 from toolloop.errors import BadTool
-from toolloop.machine.values.jsontext import JSON, encode, plain
+from toolloop.machine.values.jsontext import JSON, encode, to_plain
 from toolloop.machine.values.setup import ToolEffect, ToolFacts
 from toolloop.tools.arguments import Arguments, find_problems
 from toolloop.tools.calls import NeedsApproval
@@ -132,7 +132,7 @@ def toolset(
         BadTool: the installed SDK has no types of members of this toolset, or an option is invalid.
 
     """
-    family, definition = given.toolset_name, plain(given.to_dict())
+    family, definition = given.toolset_name, to_plain(given.to_dict())
     check_effect(effect, family)
     check_timeout(timeout, family)
     configs: Mapping[str, Any] = definition.get("configs") or {}
@@ -236,7 +236,7 @@ def as_tool(obj: Tool[..., Any] | SdkTool) -> Tool[..., Any]:
     call, to_dict = getattr(obj, "call", None), getattr(obj, "to_dict", None)
     if isinstance(obj, type) or not (callable(call) and callable(to_dict)):
         raise _refusal(obj)
-    definition = plain(to_dict())
+    definition = to_plain(to_dict())
     name = check_name(getattr(obj, "name", None))
     function = getattr(obj, "func", None)
     intake = SdkIntake(name, definition, None if function is None else _arguments(name, function))

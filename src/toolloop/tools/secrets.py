@@ -9,7 +9,7 @@ from typing import Any
 from attrs import define, field
 
 from toolloop._public import set_module
-from toolloop.machine.values.jsontext import JSON, canonical, decode, encode
+from toolloop.machine.values.jsontext import JSON, decode, encode, to_canonical
 from toolloop.machine.values.setup import Setup
 from toolloop.machine.values.texts import fill_text
 
@@ -56,12 +56,12 @@ def _hides(names: Collection[str], name: str, value: JSON) -> bool:
 
 def _hidden(name: str, value: JSON, key: str) -> str:
     """Describe a value: "hidden, 40 characters, ends in 9f, fingerprint 1c0b7a35"."""
-    text = value if isinstance(value, str) else canonical(value)
+    text = value if isinstance(value, str) else to_canonical(value)
     parts = ["hidden", f"{len(text)} characters"]
     if len(text) >= _SHOWS_END:
         parts.append(f"ends in {text[-2:]}")
     if key:
-        digest = hmac.digest(key.encode(), canonical([name, value]).encode("utf-8", "surrogatepass"), "sha256")
+        digest = hmac.digest(key.encode(), to_canonical([name, value]).encode("utf-8", "surrogatepass"), "sha256")
         parts.append(f"fingerprint {digest.hex()[:_DIGITS]}")
     return ", ".join(parts)
 

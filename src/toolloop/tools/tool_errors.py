@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from toolloop._public import set_module
 from toolloop.errors import ToolLoopError
-from toolloop.machine.values.jsontext import JSON, encode, well_formed
+from toolloop.machine.values.jsontext import JSON, encode, make_well_formed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -50,7 +50,7 @@ class InvalidInput(ToolLoopError):
 
     def __init__(self, tool: str, problems: Sequence[str]) -> None:
         """Store the tool's name and the problems, each as one line."""
-        problems = tuple(well_formed(" ".join(problem.splitlines())) for problem in problems)
+        problems = tuple(make_well_formed(" ".join(problem.splitlines())) for problem in problems)
         lines = "".join(f"\n- {problem}" for problem in problems)
         super().__init__(
             shortened(f"Invalid input for {tool}; the tool did not run:{lines}"), tool=tool, problems=problems

@@ -7,7 +7,7 @@ from attrs import evolve
 from tests.kit.machine import making as m
 from toolloop.errors import AlreadyDecided
 from toolloop.machine.record import journal_events as ev
-from toolloop.machine.rules.deciding import was_decided
+from toolloop.machine.rules.deciding import make_already_decided_error
 from toolloop.machine.values.calls import DecisionRecord
 from toolloop.machine.values.setup import LoopFacts, ToolFacts, keep_gone
 
@@ -39,11 +39,11 @@ def test_the_facts_of_a_tool_that_is_gone_stay_until_it_is_back() -> None:
 def test_the_error_for_a_decision_after_an_expiry_has_its_time() -> None:
     """There is no decision to name."""
     call = m.the_call(m.after(m.replied("tool_use", m.call("c")), m.asks("c")))._replace(expires_at=60.0)
-    error = was_decided("c", call, AlreadyDecided)
+    error = make_already_decided_error("c", call, AlreadyDecided)
     assert "expired at 1970-01-01T00:01:00+00:00 without a decision" in str(error)
     assert (error.call, error.decision, error.by) == ("c", None, None)
     denied = call._replace(decision=DecisionRecord("deny", by="ana", at=5.0))
-    error = was_decided("c", denied, AlreadyDecided)
+    error = make_already_decided_error("c", denied, AlreadyDecided)
     assert (error.by, "nothing is left to decide" in str(error)) == ("ana", True)
 
 

@@ -16,15 +16,15 @@ from hypothesis import given, strategies as st
 import toolloop
 from toolloop.machine.values import jsontext
 from toolloop.machine.values.jsontext import (
-    a_type,
-    canonical,
     decode,
+    describe_type,
     encode,
     fingerprint,
-    plain,
-    typed,
-    well_formed,
-    with_integers,
+    make_well_formed,
+    read_typed,
+    to_canonical,
+    to_plain,
+    unify_numbers,
 )
 
 values = st.recursive(
@@ -42,7 +42,7 @@ def test_a_value_survives_and_its_text_is_stable(value: Any) -> None:
     assert decode(text) == value
     assert encode(decode(text)) == text
     assert decode(text.encode()) == value
-    assert plain(value) == value
+    assert to_plain(value) == value
 
 
 @given(st.dictionaries(surrogates, surrogates, max_size=3))
@@ -58,9 +58,9 @@ def test_what_is_compared_does_not_depend_on_key_order(value: dict[str, Any]) ->
     """The canonical text is one of sorted keys, in ASCII, and of the same value; the fingerprint is a digest of it."""
     turned = dict(reversed(value.items()))
     assert fingerprint(turned) == fingerprint(value) != fingerprint([value])
-    assert canonical(turned) == canonical(value)
-    assert canonical(value).isascii()
-    assert decode(canonical(value)) == value
+    assert to_canonical(turned) == to_canonical(value)
+    assert to_canonical(value).isascii()
+    assert decode(to_canonical(value)) == value
 
 
 @given(st.recursive(values, lambda inner: st.tuples(inner) | st.dictionaries(st.integers() | st.none(), inner)))
@@ -70,10 +70,10 @@ def test_a_text_is_what_the_standard_library_writes(value: Any) -> None:
     assert encode(value) == expected
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(json.encoder, "c_make_encoder", None)
-        assert jsontext._writer(ascii_only=False)(value) == expected
+        assert jsontext._make_writer(ascii_only=False)(value) == expected
 
 
-@pytest.mark.parametrize("write", [encode, canonical])
+@pytest.mark.parametrize("write", [encode, to_canonical])
 def test_a_circular_value_or_one_that_is_not_json_is_not_written(write: Any) -> None:
     """A circle is not mistaken for a value that is only too deep."""
     circle: list[Any] = []
@@ -115,10 +115,10 @@ def test_text_that_is_not_json_is_not_read(text: str) -> None:
 
 def test_what_a_person_typed_is_taken_if_a_request_can_carry_it() -> None:
     """Whatever is wrong with it is one kind of error."""
-    assert typed(' {"to": "Ana"}') == {"to": "Ana"}
+    assert read_typed(' {"to": "Ana"}') == {"to": "Ana"}
     for text in ("{", "NaN", "[" * 100_000):
         with pytest.raises(ValueError, match=r"."):
-            typed(text)
+            read_typed(text)
 
 
 class Tool:
@@ -131,12 +131,12 @@ class Tool:
 def test_objects_become_plain() -> None:
     """Mappings become dicts, sequences lists, and objects of the SDK what it would send for them."""
     given_ = OrderedDict(a=(1, "x"), b=[TextBlock(type="text", text="hi")], c=Tool())
-    assert plain(given_) == {
+    assert to_plain(given_) == {
         "a": [1, "x"],
         "b": [{"type": "text", "text": "hi"}],
         "c": {"name": "look", "parts": [1, 2]},
     }
-    assert type(plain(given_)) is dict
+    assert type(to_plain(given_)) is dict
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_objects_become_plain() -> None:
 def test_a_value_that_is_not_json_is_named_by_its_place(value: Any, says: str) -> None:
     """The error says where it is and what to give instead."""
     with pytest.raises(TypeError, match=says):
-        plain(value, "messages")
+        to_plain(value, "messages")
 
 
 def test_a_value_that_contains_itself_is_not_json() -> None:
@@ -162,7 +162,7 @@ def test_a_value_that_contains_itself_is_not_json() -> None:
     endless: list[Any] = []
     endless.append(endless)
     with pytest.raises(TypeError, match="messages contains itself"):
-        plain(endless, "messages")
+        to_plain(endless, "messages")
 
 
 @pytest.mark.parametrize(
@@ -171,21 +171,21 @@ def test_a_value_that_contains_itself_is_not_json() -> None:
 )
 def test_half_a_surrogate_pair_becomes_a_mark(text: str, mended: str) -> None:
     """Two halves become the character that they stand for."""
-    assert well_formed(text) == mended
+    assert make_well_formed(text) == mended
 
 
 @given(values)
 def test_floats_that_are_integers_become_integers(value: Any) -> None:
     """Wherever they are; nothing else changes, and the value that was given stays as it was."""
     before = encode(value)
-    assert with_integers(value) == value
+    assert unify_numbers(value) == value
     assert encode(value) == before
-    assert encode(with_integers({"a": [5.0, 0.5, True, None, "5.0"]})) == '{"a":[5,0.5,true,null,"5.0"]}'
+    assert encode(unify_numbers({"a": [5.0, 0.5, True, None, "5.0"]})) == '{"a":[5,0.5,true,null,"5.0"]}'
 
 
 def test_a_type_has_the_right_article() -> None:
     """A value is named as a person would say it: "an int", "a str", and None is None."""
-    named = [a_type(value) for value in (3, "", {}, object(), OrderedDict(), None, int)]
+    named = [describe_type(value) for value in (3, "", {}, object(), OrderedDict(), None, int)]
     assert named == ["an int", "a str", "a dict", "an object", "an OrderedDict", "None", "the class int"]
 
 

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import pytest
 
-from toolloop.machine.values.names import name_key, why_not_a_name
+from toolloop.machine.values.names import find_name_flaw, to_name_key
 
 
 @pytest.mark.parametrize("name", ["ana", "Ana", " ANA\t", "ana ", "\uff21\uff2e\uff21"])
 def test_spellings_of_one_name_are_one_person(name: str) -> None:
     """After normalization, case folding and trimming."""
-    assert name_key(name) == "ana"
+    assert to_name_key(name) == "ana"
 
 
 def test_a_missing_name_is_not_a_person() -> None:
     """Nor is one of spaces alone."""
-    assert [name_key(name) for name in (None, "", " ", "\u3000")] == ["", "", "", ""]
+    assert [to_name_key(name) for name in (None, "", " ", "\u3000")] == ["", "", "", ""]
 
 
 def test_names_that_look_alike_in_one_script_are_different_persons() -> None:
     """Cyrillic letters alone are a name like any other."""
-    assert name_key("\u0441\u043e\u0441\u043e") != name_key("coco")
-    assert why_not_a_name("\u0441\u043e\u0441\u043e") is None
+    assert to_name_key("\u0441\u043e\u0441\u043e") != to_name_key("coco")
+    assert find_name_flaw("\u0441\u043e\u0441\u043e") is None
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_names_that_look_alike_in_one_script_are_different_persons() -> None:
 )
 def test_a_name_that_misleads_is_refused(name: str, why: str) -> None:
     """With the reason."""
-    found = why_not_a_name(name)
+    found = find_name_flaw(name)
     assert found is not None
     assert why.replace("\\", "") in found
 
@@ -57,4 +57,4 @@ PEOPLE = (
 @pytest.mark.parametrize("name", PEOPLE)
 def test_names_of_people_are_accepted(name: str) -> None:
     """Also those that mix the scripts that Japanese, Korean and Chinese names mix."""
-    assert why_not_a_name(name) is None
+    assert find_name_flaw(name) is None

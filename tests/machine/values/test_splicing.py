@@ -15,7 +15,7 @@ from toolloop.errors import IllegalCommand
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.loop import State
 from toolloop.machine.tree import step
-from toolloop.machine.values.splicing import Splice, apply_splices, splices_between
+from toolloop.machine.values.splicing import Splice, apply_splices, find_splices
 
 few = st.lists(st.sampled_from("abcd"), max_size=12)  # so that they repeat
 many = st.lists(st.text(max_size=2), max_size=12)
@@ -25,7 +25,7 @@ lists = st.one_of(few, many)
 @given(lists, lists)
 def test_the_splices_between_two_lists_make_the_one_of_the_other(old: list[str], new: list[str]) -> None:
     """Whatever is in them, and however often; and they are in order and apart from each other."""
-    splices = splices_between(old, new)
+    splices = find_splices(old, new)
     assert apply_splices(old, splices) == new
     assert splices == () if old == new else splices
     for one, other in pairwise(splices):
@@ -47,7 +47,7 @@ def test_an_edit_of_different_messages_holds_what_is_new_and_nothing_else(old: l
             new.append(f"fresh {fresh}")
         if what in ("stays", "one comes before"):
             new.append(text)
-    splices = splices_between(old, new)
+    splices = find_splices(old, new)
     assert apply_splices(old, splices) == new
     assert [text for splice in splices for text in splice.messages] == [t for t in new if t.startswith("fresh")]
     gone = {text for splice in splices for text in old[splice.start : splice.stop]}
@@ -72,7 +72,7 @@ def test_an_edit_of_different_messages_holds_what_is_new_and_nothing_else(old: l
 )
 def test_what_changed_is_said_briefly(old: str, new: str, splices: list[Splice]) -> None:
     """A prefix that goes, a round in the middle, a summary in their place, a message at the end."""
-    assert splices_between(list(old), list(new)) == tuple(splices)
+    assert find_splices(list(old), list(new)) == tuple(splices)
 
 
 class Counting(str):
@@ -111,7 +111,7 @@ def _edits(length: int) -> dict[str, list[str]]:
 def looks(old: list[str], new: list[str]) -> int:
     ones, others = [Counting(text) for text in old], [Counting(text) for text in new]
     Counting.looks = 0
-    splices = splices_between(ones, others)
+    splices = find_splices(ones, others)
     counted = Counting.looks
     assert apply_splices(ones, splices) == others
     return counted

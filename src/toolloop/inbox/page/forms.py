@@ -67,7 +67,7 @@ class FormField:
         if text.strip() == _ABSENT:
             return False, None
         try:
-            return True, jsontext.typed(text)
+            return True, jsontext.read_typed(text)
         except ValueError as error:
             kind = "a number" if self.kind == "number" else "JSON"
             raise BadForm(f"{self.name}: expected {kind}, got {text!r}") from error

@@ -27,7 +27,7 @@ from toolloop.errors import (
 from toolloop.inbox.rights.rights import Action
 from toolloop.machine.record.loop import State
 from toolloop.machine.values.calls import Answer, Approve, Decision, Deny, Rerun
-from toolloop.machine.values.names import Person, name_key
+from toolloop.machine.values.names import Person, to_name_key
 from toolloop.stores.protocol import Store
 from toolloop.stores.revisions import Revision
 from toolloop.tools.calls import ToolCall
@@ -133,9 +133,9 @@ class Link:
             raise LinkUsed(f"the call {name!r} no longer waits", call=name, decision=None, by=None, at=None)
         if call.digest != self.digest:
             raise BadLink(f"the call {name!r} has changed since this link was made. Request a new link")
-        mine = None if self.person is None else name_key(self.person.name)
+        mine = None if self.person is None else to_name_key(self.person.name)
         for yes in call.counted_approvals:
-            if mine is not None and name_key(yes.by) == mine:
+            if mine is not None and to_name_key(yes.by) == mine:
                 raise LinkUsed(
                     f"{yes.by} has approved the call {name!r}; {call.missing} more needed",
                     call=name,
@@ -181,7 +181,7 @@ class Link:
 
         """
         name, _ = person_of(by)
-        if self.person is not None and name is not None and name_key(name) != name_key(self.person.name):
+        if self.person is not None and name is not None and to_name_key(name) != to_name_key(self.person.name):
             raise NotAllowed(f"this link is for {self.person.name}; {name} cannot use it")
 
 

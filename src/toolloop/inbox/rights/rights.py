@@ -13,7 +13,7 @@ from toolloop._drivers.event_loops import await_from_thread
 from toolloop._interface.people import person_of
 from toolloop.errors import NotAllowed, StoreError
 from toolloop.machine.values.calls import Grant
-from toolloop.machine.values.jsontext import a_type
+from toolloop.machine.values.jsontext import describe_type
 from toolloop.machine.values.names import Person
 from toolloop.stores.arguments import check_metadata
 from toolloop.stores.protocol import StoredLoop
@@ -62,7 +62,7 @@ class Rights:
             raise TypeError("as_(): expected the name of a person, or a Person, got None")
         for what, function in (("may", may), ("sees", sees)):
             if not (function is None or callable(function)):
-                raise TypeError(f"{what} is {a_type(function)}; give a function")
+                raise TypeError(f"{what} is {describe_type(function)}; give a function")
             if function is not None and is_async(function) and not may_wait:
                 raise TypeError(f"{what} is async, but Inbox is sync: use AsyncInbox, or give a sync function")
         who = Person(name, groups)
@@ -172,7 +172,7 @@ def seen_of(answer: object) -> list[dict[str, str]] | None:
     if answer is None:
         return None
     if isinstance(answer, str | Mapping) or not isinstance(answer, Sequence):
-        raise TypeError(f"sees: expected None or a list of mappings, got {a_type(answer)}")
+        raise TypeError(f"sees: expected None or a list of mappings, got {describe_type(answer)}")
     if None in answer:  # it would fit every loop
         raise TypeError("sees: expected a list of mappings, got None in it")
     return [check_metadata(each) for each in answer]

@@ -24,7 +24,7 @@ from toolloop.inbox.shown.words import Need, Tag, count, duration, hints
 from toolloop.machine.record.loop import Path
 from toolloop.machine.values.calls import DecisionRecord, Outcome
 from toolloop.machine.values.jsontext import JSON, decode
-from toolloop.machine.values.names import Person, name_key
+from toolloop.machine.values.names import Person, to_name_key
 from toolloop.machine.values.setup import ToolFacts
 from toolloop.stores.protocol import Store, StoredLoop
 from toolloop.tools.calls import ToolCall
@@ -234,7 +234,7 @@ class Card:
             return f"rule {record.rule}"
         if record.by_policy:
             return "a rule"
-        if name_key(record.by) == name_key(self.me.name):
+        if to_name_key(record.by) == to_name_key(self.me.name):
             return "you"
         return record.by or "a person without a name"
 

@@ -9,7 +9,7 @@ from attrs import frozen
 from toolloop.machine.rules.approving import count_missing, is_counted
 from toolloop.machine.values.calls import DecisionRecord
 from toolloop.machine.values.demands import Demand
-from toolloop.machine.values.names import Person, name_key
+from toolloop.machine.values.names import Person, to_name_key
 from toolloop.machine.values.setup import ToolAnnotations
 from toolloop.tools.calls import RecordedDecision
 
@@ -88,7 +88,7 @@ class Need:
     @property
     def has_mine(self) -> bool:
         """Whether this person has approved."""
-        return name_key(self.me.name) in {name_key(each.by) for each in self.given}
+        return to_name_key(self.me.name) in {to_name_key(each.by) for each in self.given}
 
     @property
     def is_mine(self) -> bool:
@@ -134,7 +134,7 @@ class Need:
         if self.has_mine:
             return "You have approved."
         open_ = [demand for number, demand in zip(self._missing(), self.demands, strict=True) if number]
-        if any(name_key(self.me.name) in map(name_key, each.not_by) for each in open_):
+        if any(to_name_key(self.me.name) in map(to_name_key, each.not_by) for each in open_):
             return "You are excluded from approving this call."
         groups = dict.fromkeys(group for each in open_ for group in each.of if group not in self.me.groups)
         return f"You are not in {' or '.join(groups)}." if groups else "Your approval does not count here."
@@ -147,7 +147,7 @@ class Need:
         return f"{so_far} {self._effect() if self.is_mine else '' if self.has_mine else self.why_not}".strip()
 
     def _name(self, by: str | None) -> str:
-        return "you" if name_key(by) == name_key(self.me.name) else by or "a person without a name"
+        return "you" if to_name_key(by) == to_name_key(self.me.name) else by or "a person without a name"
 
     def tag(self, why: str) -> Tag | None:
         """Return what is special about a call that waits, by the reason it waits for; None if nothing is."""

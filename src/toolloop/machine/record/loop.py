@@ -375,7 +375,7 @@ class State:
         return None if loop is None else find_round_calls(loop).find(path[-1])
 
 
-def round_at(state: State, path: Path) -> Round | None:
+def find_round_at(state: State, path: Path) -> Round | None:
     """Return the open round of the loop at a path, if there is one."""
     loop = state.at(path)
     return None if loop is None else loop.phase.round

@@ -8,7 +8,7 @@ from attrs import evolve
 
 from toolloop.machine.values.calls import Call, DecisionRecord
 from toolloop.machine.values.demands import PLAIN, Demand, Edit
-from toolloop.machine.values.names import name_key
+from toolloop.machine.values.names import to_name_key
 
 
 def list_approvals(call: Call) -> tuple[DecisionRecord, ...]:
@@ -29,8 +29,8 @@ def is_counted(demand: Demand, yes: DecisionRecord) -> bool:
     """
     if yes.grant is not None and (demand.fresh or demand.need > 1):
         return False
-    who = name_key(yes.by)
-    if demand.is_personal and (not who or who in map(name_key, demand.not_by)):
+    who = to_name_key(yes.by)
+    if demand.is_personal and (not who or who in map(to_name_key, demand.not_by)):
         return False
     return not demand.of or not {*demand.of}.isdisjoint(yes.groups)
 
@@ -42,7 +42,7 @@ def count_missing(demands: Sequence[Demand], given: Sequence[DecisionRecord]) ->
 
 def _find_persons(demand: Demand, given: Sequence[DecisionRecord]) -> set[str]:
     standing = given[demand.since :] if demand.fresh else given
-    return {name_key(yes.by) for yes in standing if is_counted(demand, yes)}
+    return {to_name_key(yes.by) for yes in standing if is_counted(demand, yes)}
 
 
 def find_counted(demands: Sequence[Demand], given: Sequence[DecisionRecord]) -> tuple[bool, ...]:
@@ -128,4 +128,4 @@ def describe_progress(demands: Sequence[Demand], counts: Sequence[int], names: S
 
 def is_same_person(one: DecisionRecord, other: DecisionRecord) -> bool:
     """Return whether two decisions are of one person."""
-    return name_key(one.by) == name_key(other.by)
+    return to_name_key(one.by) == to_name_key(other.by)

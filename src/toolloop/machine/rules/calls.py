@@ -17,7 +17,7 @@ from toolloop.machine.values.calls import (
     Why,
     is_same_json,
 )
-from toolloop.machine.values.jsontext import JSON, canonical, decode, encode
+from toolloop.machine.values.jsontext import JSON, decode, encode, to_canonical
 from toolloop.machine.values.setup import Setup, Texts
 from toolloop.machine.values.texts import fill_text
 
@@ -56,7 +56,7 @@ def halt_members(loop: Loop) -> Loop:
         elif call.toolset in failed and not call.started:
             kind = "computer " if call.toolset == "computer" else ""
             text = fill_text(loop.setup.texts, "member_not_run", kind=kind)
-            halted.append(settle(call, error_result(text, Outcome.NOT_RUN)))
+            halted.append(settle(call, make_error_result(text, Outcome.NOT_RUN)))
     return replace_calls(loop, halted)
 
 
@@ -83,7 +83,7 @@ def digest_of(setup: Setup, iteration: int, call: Call) -> str:
         parts.append(call.attempts)
     if call.redefined:
         parts.append(call.redefined)
-    return hashlib.sha256(canonical(parts).encode()).hexdigest()
+    return hashlib.sha256(to_canonical(parts).encode()).hexdigest()
 
 
 def replace_input(call: Call, content: str | None) -> Call:
@@ -99,9 +99,9 @@ def settle_by(call: Call, decision: DecisionRecord, texts: Texts) -> Call:
     if decision.kind == "answer":
         result = Result(decision.content or encode(""), decision.is_error, Outcome.ANSWERED)
     elif call.started:
-        result = error_result(fill_text(texts, "uncertain", reason=decision.reason), Outcome.UNCERTAIN)
+        result = make_error_result(fill_text(texts, "uncertain", reason=decision.reason), Outcome.UNCERTAIN)
     else:
-        result = error_result(fill_text(texts, "denied", reason=decision.reason), Outcome.DENIED)
+        result = make_error_result(fill_text(texts, "denied", reason=decision.reason), Outcome.DENIED)
     return settle(call, result)._replace(decision=decision)
 
 
@@ -113,14 +113,14 @@ def clear(loop: Loop) -> Loop:
 # --- starts and ends -------------------------------------------------------------------------------------------------
 
 
-def barrier_is_open(loop: Loop) -> bool:
+def is_barrier_open(loop: Loop) -> bool:
     """Return whether calls of the open round may start now. With `barrier`, no call may start while one waits."""
     return loop.setup.execution != "barrier" or not loop.calls.having(Status.WAITING)
 
 
 def list_startable(loop: Loop) -> list[Call]:
     """Return the calls that may start now: a cleared call has what it demands, and its start is refused if not."""
-    cleared = loop.calls.having(Status.CLEARED) if barrier_is_open(loop) else []
+    cleared = loop.calls.having(Status.CLEARED) if is_barrier_open(loop) else []
     held = find_held(loop.calls) if cleared else ()
     return [call for call in cleared if call.id not in held] if held else cleared
 
@@ -142,7 +142,7 @@ def end_run(call: Call, result: Result | None, setup: Setup) -> Call:
     if result is not None:
         return settle(call, result)
     if setup.repeatable(call.name):
-        return settle(call, error_result(fill_text(setup.texts, "cancelled"), Outcome.CANCELLED))
+        return settle(call, make_error_result(fill_text(setup.texts, "cancelled"), Outcome.CANCELLED))
     return mark_interrupted(call, setup)
 
 
@@ -151,7 +151,7 @@ def settle(call: Call, result: Result) -> Call:
     return call._replace(status=Status.SETTLED, result=result, has_loop=False)
 
 
-def error_result(text: str, outcome: Outcome) -> Result:
+def make_error_result(text: str, outcome: Outcome) -> Result:
     """Return an error result with a text."""
     return Result(encode(text), is_error=True, outcome=outcome)
 
@@ -165,10 +165,12 @@ def _settle_open(call: Call, texts: Texts) -> Call:
     if call.status is Status.SETTLED:
         return call
     if call.status is Status.RUNNING:
-        return settle(call, error_result(fill_text(texts, "cancelled"), Outcome.CANCELLED))
+        return settle(call, make_error_result(fill_text(texts, "cancelled"), Outcome.CANCELLED))
     if call.started:
-        return settle(call, error_result(fill_text(texts, "uncertain", reason="the loop stopped"), Outcome.UNCERTAIN))
-    return settle(call, error_result(fill_text(texts, "not_run"), Outcome.NOT_RUN))
+        return settle(
+            call, make_error_result(fill_text(texts, "uncertain", reason="the loop stopped"), Outcome.UNCERTAIN)
+        )
+    return settle(call, make_error_result(fill_text(texts, "not_run"), Outcome.NOT_RUN))
 
 
 # --- other drivers and copies ----------------------------------------------------------------------------------------
@@ -258,4 +260,4 @@ def expire_call(call: Call, texts: Texts) -> Call:
         text = fill_text(texts, "uncertain", reason="no decision on a rerun arrived in time")
     else:
         text = fill_text(texts, "expired")
-    return settle(call, error_result(text, Outcome.EXPIRED))
+    return settle(call, make_error_result(text, Outcome.EXPIRED))

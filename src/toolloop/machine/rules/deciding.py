@@ -22,7 +22,7 @@ from toolloop.machine.rules.approving import (
 from toolloop.machine.rules.calls import digest_of, expire_call, is_expired, replace_input, settle_by
 from toolloop.machine.values.calls import Call, DecisionRecord, Outcome, Status, Why, is_same_json
 from toolloop.machine.values.demands import Edit
-from toolloop.machine.values.names import name_key
+from toolloop.machine.values.names import to_name_key
 from toolloop.machine.values.setup import Setup
 
 # The decisions that each kind of waiting call takes. Only `rerun` runs a call a second time; an approval never does.
@@ -55,7 +55,7 @@ def decide(setup: Setup, round_: Round, decisions: Iterable[tuple[str, DecisionR
         call = changed.get(call_id) or round_.calls.find(call_id)
         if call is None:
             known = tuple("/".join((*setup.path, each.id)) for each in round_.calls.having(Status.WAITING))
-            raise unknown_call(decision.kind, name, known)
+            raise make_unknown_call_error(decision.kind, name, known)
         is_old = decision.digest not in (None, digest_of(setup, round_.iteration, call))
         if is_old and not _is_of_standing(call, decision):
             raise _explain_conflict(name, call, decision)
@@ -68,7 +68,7 @@ def decide(setup: Setup, round_: Round, decisions: Iterable[tuple[str, DecisionR
     return list(changed.values())
 
 
-def unknown_call(kind: str, name: str, known: tuple[str, ...]) -> UnknownCall:
+def make_unknown_call_error(kind: str, name: str, known: tuple[str, ...]) -> UnknownCall:
     """Return the error for a decision on a call that is not in an open round. `known`: the waiting calls."""
     return UnknownCall(
         f"cannot {kind} the call {name!r}: it is not in the open round. Waiting calls: {', '.join(known) or 'none'}",
@@ -154,7 +154,7 @@ def _refuse_uncountable(name: str, call: Call, new: DecisionRecord) -> None:
     demands = demands_of(call)
     if any(is_counted(demand, new) for demand in demands):
         return
-    if not name_key(new.by):
+    if not to_name_key(new.by):
         raise _reject(name, call, new, "this decision has no name: give by=")
     if not is_unjudged(call):
         raise _reject(name, call, new, f"an approval of {new.by} does not count")
@@ -204,7 +204,7 @@ def make_decided_error(name: str, call: Call) -> AlreadyDecided:
     return AlreadyDecided(what, **_read_standing(name, call))
 
 
-def was_decided(name: str, call: Call, kind: type[AlreadyDecided]) -> AlreadyDecided:
+def make_already_decided_error(name: str, call: Call, kind: type[AlreadyDecided]) -> AlreadyDecided:
     """Return the error, of this class, for a decision on a call that was decided or has expired."""
     if call.decision is None:
         when = _to_datetime(call.expires_at or 0.0).isoformat(timespec="seconds")

@@ -43,11 +43,11 @@ def replace_history(loop: Loop, event: HistoryTaken, calls: Sequence[Call]) -> L
         if has_joined(loop.round, loop.messages, after.messages):  # it still counts for the detection of repetitions
             repetition = count_round(loop.repetition, old) if loop.setup.loop_detection else Repetition()
             after = after._replace(repetition=repetition, queued=loop.queued)
-        after = proceed(_part(after, event.beside)._replace(phase=Ready()))
+        after = proceed(_unjoin_last(after, event.beside)._replace(phase=Ready()))
     return mark_stale(after, count_common(list_messages(loop), list_messages(after)))
 
 
-def _part(loop: Loop, beside: int) -> Loop:
+def _unjoin_last(loop: Loop, beside: int) -> Loop:
     """Return the loop with the last messages of its history unjoined. `beside`: how many."""
     if beside <= 0:
         return loop

@@ -19,7 +19,7 @@ from toolloop.machine.rules.approving import count_missing, demands_of
 from toolloop.machine.rules.calls import find_deadline
 from toolloop.machine.rules.limits import take_lesser
 from toolloop.machine.values.calls import Call, DecisionRecord, GrantSpec, StandingGrant, Status, Why, is_same_json
-from toolloop.machine.values.jsontext import JSON, canonical, decode
+from toolloop.machine.values.jsontext import JSON, decode, to_canonical
 
 _PARTS = re.compile(r"\*+|.", re.DOTALL)
 _SEPARATORS = frozenset("/\\")
@@ -184,7 +184,7 @@ def allows(grant: StandingGrant, call: Call) -> bool:
 def _fits(wanted: JSON, given: JSON) -> bool:
     if isinstance(wanted, str) and isinstance(given, str):
         return matches(wanted, given)
-    return canonical(wanted) == canonical(given)
+    return to_canonical(wanted) == to_canonical(given)
 
 
 def matches(pattern: str, text: str) -> bool:

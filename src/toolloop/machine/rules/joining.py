@@ -117,7 +117,7 @@ def join(loop: Loop, messages: Sequence[str], **changes: Any) -> Loop:
     """
     history = loop.messages.extend(close_paused(drop_open_calls(messages)))
     if loop.queued:
-        history, last = _part_system(history)
+        history, last = _split_system(history)
         history = history.extend((*loop.queued, *last))
     return loop._replace(messages=history, queued=(), container=None, unjoined=(), **changes)
 
@@ -154,7 +154,7 @@ def end(loop: Loop, termination: Termination, *, waits: bool = False) -> Loop:
 
 def finish(loop: Loop, termination: Termination) -> Loop:
     """Return the finished loop. Trailing system messages are queued, because only a reply may follow them."""
-    messages, last = _part_system(loop.messages)
+    messages, last = _split_system(loop.messages)
     return loop._replace(messages=messages, queued=(*last, *loop.queued), phase=Finished(termination))
 
 
@@ -165,7 +165,7 @@ def join_rest(loop: Loop) -> Loop:
     return loop
 
 
-def _part_system(messages: Chain[str]) -> tuple[Chain[str], list[str]]:
+def _split_system(messages: Chain[str]) -> tuple[Chain[str], list[str]]:
     """Split a history before its trailing system messages. Only a reply may follow them (rule 21)."""
     length = len(messages)
     while length and is_system(messages[length - 1]):

@@ -14,7 +14,7 @@ from attrs import evolve
 from toolloop.machine.record.loop import Loop, Repetition
 from toolloop.machine.rules.saying import queue_own
 from toolloop.machine.values.calls import Call, Status
-from toolloop.machine.values.jsontext import JSON, canonical, decode, encode
+from toolloop.machine.values.jsontext import JSON, decode, encode, to_canonical
 from toolloop.machine.values.setup import LoopDetection
 from toolloop.machine.values.texts import fill_text
 from toolloop.terminations import LoopDetected
@@ -74,4 +74,4 @@ def _digest_results(calls: Iterable[Call]) -> str:
 
 def _digest(parts: Iterable[JSON]) -> str:
     """Return a digest that does not depend on the order of the parts."""
-    return hashlib.sha256("\n".join(sorted(map(canonical, parts))).encode()).hexdigest()[:16]
+    return hashlib.sha256("\n".join(sorted(map(to_canonical, parts))).encode()).hexdigest()[:16]

@@ -37,11 +37,11 @@ from toolloop.machine.rules.approving import (
     renew_demands,
 )
 from toolloop.machine.rules.calls import (
-    error_result,
     find_deadline,
     halt_members,
     list_startable,
     list_to_judge,
+    make_error_result,
     replace_input,
     settle,
     settle_by,
@@ -241,9 +241,9 @@ def judge(  # noqa: PLR0911 - one return for each result
     match result:
         case Reject() if call.started:
             text = fill_text(texts, "uncertain", reason="it could not be run again")
-            return loop, settle(call, error_result(text, Outcome.UNCERTAIN))
+            return loop, settle(call, make_error_result(text, Outcome.UNCERTAIN))
         case Reject():
-            return loop, settle(call, error_result(result.text, result.outcome))
+            return loop, settle(call, make_error_result(result.text, result.outcome))
         case DecisionRecord(kind="deny" | "answer"):
             return loop, settle_by(call, evolve(result, by_policy=True), texts)
         case DecisionRecord() if not (call.demands or list_approvals_by_persons(call)):

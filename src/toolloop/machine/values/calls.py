@@ -11,7 +11,7 @@ from attrs import field, frozen
 
 from toolloop._public import set_module
 from toolloop.machine.values.demands import Demand, Edit
-from toolloop.machine.values.jsontext import JSON, canonical, decode
+from toolloop.machine.values.jsontext import JSON, decode, to_canonical
 from toolloop.machine.values.names import Person
 
 
@@ -174,7 +174,7 @@ def is_same_json(one: str | None, other: str | None) -> bool:
     """Return whether two JSON texts have the same value. The order of keys does not matter."""
     if one is None or other is None:
         return one is other
-    return canonical(decode(one)) == canonical(decode(other))
+    return to_canonical(decode(one)) == to_canonical(decode(other))
 
 
 @frozen

@@ -9,7 +9,7 @@ from typing import Any
 from attrs import field, frozen
 
 from toolloop._public import set_module
-from toolloop.machine.values.names import text_tuple
+from toolloop.machine.values.names import to_text_tuple
 
 _MOST = 1_000_000  # persons
 _LATEST = 10**12  # seconds
@@ -20,17 +20,17 @@ def _is_whole(_ask: Any, _attribute: Any, need: Any) -> None:
         raise ValueError(f"Ask: need must be an int from 1 to {_MOST}")
 
 
-def _are_names(_ask: Any, attribute: Any, names: tuple[Any, ...]) -> None:
+def _check_names(_ask: Any, attribute: Any, names: tuple[Any, ...]) -> None:
     if not all(isinstance(name, str) for name in names):
         raise TypeError(f"Ask: {attribute.name} is {names!r}; give names")
 
 
-def _are_seconds(_ask: Any, _attribute: Any, times: tuple[Any, ...]) -> None:
+def _check_seconds(_ask: Any, _attribute: Any, times: tuple[Any, ...]) -> None:
     if not all(isinstance(time, (int, float)) and 0 <= time <= _LATEST for time in times):
         raise ValueError(f"Ask: remind_after must be numbers of seconds from 0 to {_LATEST}")
 
 
-def _numbers(times: Iterable[float]) -> tuple[float, ...]:
+def _to_numbers(times: Iterable[float]) -> tuple[float, ...]:
     return tuple(times)
 
 
@@ -55,11 +55,11 @@ class Ask:
 
     reason: str | None = None
     need: int = field(default=1, kw_only=True, validator=_is_whole)
-    of: tuple[str, ...] = field(default=(), kw_only=True, converter=text_tuple, validator=_are_names)
-    not_by: tuple[str, ...] = field(default=(), kw_only=True, converter=text_tuple, validator=_are_names)
+    of: tuple[str, ...] = field(default=(), kw_only=True, converter=to_text_tuple, validator=_check_names)
+    not_by: tuple[str, ...] = field(default=(), kw_only=True, converter=to_text_tuple, validator=_check_names)
     fresh: bool = field(default=False, kw_only=True)
     expires_in: float | None = field(default=None, kw_only=True)
-    remind_after: tuple[float, ...] = field(default=(), kw_only=True, converter=_numbers, validator=_are_seconds)
+    remind_after: tuple[float, ...] = field(default=(), kw_only=True, converter=_to_numbers, validator=_check_seconds)
     rule: str | None = field(default=None, kw_only=True)
     rule_digest: str | None = field(default=None, kw_only=True)
 

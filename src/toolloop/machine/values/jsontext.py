@@ -16,14 +16,14 @@ from typing import Any
 JSON = Any
 
 
-def _writer(*, ascii_only: bool, sort_keys: bool = False) -> Callable[[JSON], str]:
+def _make_writer(*, ascii_only: bool, sort_keys: bool = False) -> Callable[[JSON], str]:
     encoder = json.JSONEncoder(ensure_ascii=ascii_only, separators=(",", ":"), allow_nan=False, sort_keys=sort_keys)
     return encoder.encode
 
 
-_COMPACT = _writer(ascii_only=False)
-_ASCII = _writer(ascii_only=True)
-_CANONICAL = _writer(ascii_only=True, sort_keys=True)
+_COMPACT = _make_writer(ascii_only=False)
+_ASCII = _make_writer(ascii_only=True)
+_CANONICAL = _make_writer(ascii_only=True, sort_keys=True)
 
 
 def encode(value: JSON) -> str:
@@ -36,7 +36,7 @@ def encode(value: JSON) -> str:
     """
     text = _COMPACT(value)
     # A lone surrogate in text of the model must be escaped.
-    return text if text.isascii() or _utf8(text) else _ASCII(value)
+    return text if text.isascii() or _is_utf8(text) else _ASCII(value)
 
 
 def decode(text: str | bytes) -> JSON:
@@ -66,7 +66,7 @@ def decode_all(texts: Iterable[str]) -> list[JSON]:
     return values
 
 
-def typed(text: str) -> JSON:
+def read_typed(text: str) -> JSON:
     """Return the value of a JSON text that a person typed.
 
     Raises:
@@ -74,41 +74,41 @@ def typed(text: str) -> JSON:
 
     """
     try:
-        return plain(decode(text))
+        return to_plain(decode(text))
     except (RecursionError, TypeError) as error:
         raise ValueError(f"it cannot be sent: {error}") from error
 
 
-def canonical(value: JSON) -> str:
+def to_canonical(value: JSON) -> str:
     """Return the text for comparing two values: sorted keys, ASCII."""
     return _CANONICAL(value)
 
 
 def fingerprint(value: JSON) -> str:
     """Return a short digest for comparing a value with one that is not available."""
-    return hashlib.sha256(canonical(value).encode()).hexdigest()[:16]
+    return hashlib.sha256(to_canonical(value).encode()).hexdigest()[:16]
 
 
-def with_integers(value: JSON) -> JSON:
+def unify_numbers(value: JSON) -> JSON:
     """Return a copy of a value with 5 instead of 5.0. JSON Schema and some JSON libraries treat them as equal."""
     match value:
         case dict():
-            return {key: with_integers(item) for key, item in value.items()}
+            return {key: unify_numbers(item) for key, item in value.items()}
         case list():
-            return [with_integers(item) for item in value]
+            return [unify_numbers(item) for item in value]
         case float() if value.is_integer():
             return int(value)
     return value
 
 
-def well_formed(text: str) -> str:
+def make_well_formed(text: str) -> str:
     """Return a text as valid Unicode: surrogate pairs become their characters, lone surrogates U+FFFD."""
-    if text.isascii() or _utf8(text):
+    if text.isascii() or _is_utf8(text):
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
-def plain(value: JSON, where: str = "value") -> JSON:
+def to_plain(value: JSON, where: str = "value") -> JSON:
     """Return a copy of a value with every mapping as a dict and every sequence as a list.
 
     SDK objects (anything with `to_dict`) become the JSON that the SDK would send for them, without fields that were
@@ -119,30 +119,32 @@ def plain(value: JSON, where: str = "value") -> JSON:
 
     """
     try:
-        return _plain(value, where)
+        return _to_plain(value, where)
     except RecursionError:
         raise TypeError(f"{where} contains itself, or is nested too deep to be JSON") from None
 
 
-def _plain(value: JSON, where: str) -> JSON:
+def _to_plain(value: JSON, where: str) -> JSON:
     match value:
         case float() if not isfinite(value):
             raise TypeError(f"{where} is {value}, which is not JSON")
-        case str() if not (value.isascii() or _utf8(value)):
+        case str() if not (value.isascii() or _is_utf8(value)):
             raise TypeError(f"{where} contains a lone surrogate, which cannot be sent as UTF-8")
         case None | bool() | int() | float() | str():
             return value
         case Mapping():
-            return {_key(key, where): _plain(item, f"{where}.{key}") for key, item in value.items()}
+            return {_check_key(key, where): _to_plain(item, f"{where}.{key}") for key, item in value.items()}
         case list() | tuple():
-            return [_plain(item, f"{where}[{index}]") for index, item in enumerate(value)]
+            return [_to_plain(item, f"{where}[{index}]") for index, item in enumerate(value)]
     to_dict = getattr(value, "to_dict", None)
     if callable(to_dict):
-        return _plain(_sdk_dict(value, to_dict), where)
-    raise TypeError(f"{where} is {a_type(value)}, which is not JSON: give a dict, list, str, number, bool or None")
+        return _to_plain(_dump_sdk_object(value, to_dict), where)
+    raise TypeError(
+        f"{where} is {describe_type(value)}, which is not JSON: give a dict, list, str, number, bool or None"
+    )
 
 
-def a_type(value: object) -> str:
+def describe_type(value: object) -> str:
     """Return a description of a value for an error: its type with the article, `None`, or the name of a class."""
     if value is None:
         return "None"
@@ -152,7 +154,7 @@ def a_type(value: object) -> str:
     return f"{'an' if name[0] in 'aeioAEIO' else 'a'} {name}"
 
 
-def _utf8(text: str) -> bool:
+def _is_utf8(text: str) -> bool:
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -160,18 +162,18 @@ def _utf8(text: str) -> bool:
     return True
 
 
-def _key(key: object, where: str) -> str:
+def _check_key(key: object, where: str) -> str:
     if isinstance(key, str):
         return key
     raise TypeError(f"{where} has the key {key!r}; the keys of a JSON object are strings")
 
 
-def _sdk_dict(value: object, to_dict: Any) -> JSON:
+def _dump_sdk_object(value: object, to_dict: Any) -> JSON:
     # For models of the SDK, `mode` and `warnings` keep unknown blocks verbatim. The SDK's tools take no arguments.
     return to_dict(mode="json", warnings=False) if hasattr(value, "model_dump") else to_dict()
 
 
-def _finite(text: str) -> float:
+def _read_finite(text: str) -> float:
     number = float(text)
     if not isfinite(number):
         raise ValueError(f"the number {text[:40]} is too large")
@@ -184,4 +186,4 @@ def _refuse_constant(name: str) -> JSON:
 
 # One shared decoder: `json.loads` would make one for each call. `decode` also skips white space, so for the short texts
 # of a journal it takes twice as long as `raw_decode`.
-_DECODER = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite)
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_read_finite)

@@ -22,7 +22,7 @@ def name_result(call_id: str) -> str:
     return f"{READ_RESULT}(name={encode(call_id)}"
 
 
-def text_alone(content: JSON) -> str | None:
+def find_text_alone(content: JSON) -> str | None:
     """Return the text of a result that is nothing but text; else None."""
     if isinstance(content, str):
         return content
@@ -45,7 +45,7 @@ def cut_content(keep: KeepResults, call_id: str, content: str) -> tuple[str, str
     if len(content) <= keep.over:
         return None
     whole = decode(content)
-    text = text_alone(whole)
+    text = find_text_alone(whole)
     if text is None or len(text) <= keep.over:
         return None
     end, size = len(text) - keep.tail, keep.head + keep.tail

@@ -25,7 +25,7 @@ _WIDTHS = ("HALFWIDTH", "FULLWIDTH")
 _COMMON = ("KATAKANA-HIRAGANA", "MODIFIER")  # letters that several scripts share
 
 
-def text_tuple(texts: str | Iterable[str]) -> tuple[str, ...]:
+def to_text_tuple(texts: str | Iterable[str]) -> tuple[str, ...]:
     """Return texts as a tuple. One text is a tuple of one, not of its letters."""
     return (texts,) if isinstance(texts, str) else tuple(texts)
 
@@ -39,10 +39,10 @@ class Person:
     """
 
     name: str
-    groups: tuple[str, ...] = field(default=(), converter=text_tuple)
+    groups: tuple[str, ...] = field(default=(), converter=to_text_tuple)
 
 
-def name_key(name: str | None) -> str:
+def to_name_key(name: str | None) -> str:
     """Return the text by which names are compared: normalized, without case and outer spaces. Empty: no name."""
     if name is None:
         return ""
@@ -51,13 +51,13 @@ def name_key(name: str | None) -> str:
 
 def is_of_a_rule(name: str) -> bool:
     """Return whether a name is one that only decisions of rules have: `rule: ` and the rule."""
-    first, colon, _ = name_key(name).partition(":")
+    first, colon, _ = to_name_key(name).partition(":")
     return first.strip() == "rule" and bool(colon)
 
 
-def why_not_a_name(name: str) -> str | None:
+def find_name_flaw(name: str) -> str | None:
     """Return why a name is refused; None if it is accepted. Names in old journals are read as they are."""
-    key = name_key(name)
+    key = to_name_key(name)
     if not key:
         return "it is empty"
     if is_of_a_rule(name):

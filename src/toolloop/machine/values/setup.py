@@ -22,7 +22,7 @@ Approval = Literal["never", "predicate", "always"]
 
 
 # Type checkers use the type of a converter's parameter for the field.
-def _dollars(value: Decimal | float | str | None) -> Any:
+def _to_dollars(value: Decimal | float | str | None) -> Any:
     return as_decimal(value)
 
 
@@ -47,7 +47,7 @@ class Budget:
     input_tokens: int | None = None
     output_tokens: int | None = None
     total_tokens: int | None = None
-    cost: Decimal | None = field(default=None, converter=_dollars)
+    cost: Decimal | None = field(default=None, converter=_to_dollars)
 
 
 @set_module("toolloop")

@@ -28,7 +28,7 @@ class Splice:
     messages: tuple[str, ...] = ()
 
 
-def splices_between(old: Sequence[str], new: Sequence[str]) -> tuple[Splice, ...]:
+def find_splices(old: Sequence[str], new: Sequence[str]) -> tuple[Splice, ...]:
     """Return the splices that turn one list into another, in order; none for equal lists.
 
     Items that are the same at both ends are kept. Between them, items that are in each list once and in the same order

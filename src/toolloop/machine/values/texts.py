@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from toolloop.machine.values.jsontext import well_formed
+from toolloop.machine.values.jsontext import make_well_formed
 from toolloop.machine.values.setup import Texts
 
 # The names in braces that each text may have, with sample values.
@@ -33,4 +33,4 @@ def fill_text(texts: Texts, which: str, /, **places: object) -> str:
         text: str = getattr(texts, which).format(**places)
     except (LookupError, ValueError, AttributeError):
         text = ""
-    return well_formed(text if text.strip() else str(getattr(Texts(), which).format(**places)))
+    return make_well_formed(text if text.strip() else str(getattr(Texts(), which).format(**places)))

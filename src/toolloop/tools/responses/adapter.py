@@ -13,7 +13,7 @@ from attrs import frozen
 
 from toolloop._messages.blocks import BLOCKS, kinds_taken, type_of
 from toolloop._public import set_module
-from toolloop.machine.values.jsontext import JSON, a_type, encode, well_formed
+from toolloop.machine.values.jsontext import JSON, describe_type, encode, make_well_formed
 from toolloop.tools.responses.content import Content, as_block, content_of, following, plain_text_of, takes
 from toolloop.tools.responses.failure_texts import Unsendable, describe_failure
 from toolloop.tools.responses.response_types import RawOutputs
@@ -118,7 +118,7 @@ class AnthropicMessagesToolResponseAdapter:
     def _failure(self, error: BaseException) -> str:
         """Return the text of an error; never blank."""
         with suppress(Exception):
-            if (text := well_formed(self.to_plain_text(error))).strip():
+            if (text := make_well_formed(self.to_plain_text(error))).strip():
                 return text
         return describe_failure(error)
 
@@ -142,7 +142,7 @@ def check_adapter(adapter: Any) -> ToolResponseAdapter:
         if isinstance(adapter, type) or not callable(method):
             raise TypeError(
                 f"adapter: expected an object with create_messages and to_plain_text, such as "
-                f"AnthropicMessagesToolResponseAdapter(), got {a_type(adapter)}"
+                f"AnthropicMessagesToolResponseAdapter(), got {describe_type(adapter)}"
             )
         if inspect.iscoroutinefunction(method) or inspect.isasyncgenfunction(method):
             raise TypeError(f"adapter: {type(adapter).__name__}.{name} is async; declare it with def")

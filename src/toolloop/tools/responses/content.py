@@ -9,7 +9,7 @@ from typing import Any
 from attrs import frozen
 
 from toolloop._messages.blocks import MOST_CACHE_MARKS, RESULT_KINDS, is_known, kinds_taken, misfits, type_of
-from toolloop.machine.values.jsontext import JSON, a_type, well_formed
+from toolloop.machine.values.jsontext import JSON, describe_type, make_well_formed
 from toolloop.tools.responses.failure_texts import Unsendable, describe_failure, headline
 from toolloop.tools.responses.files import block_of_file
 from toolloop.tools.responses.jsonable import to_json, to_json_text
@@ -48,9 +48,9 @@ def plain_text_of(value: Any) -> str:  # noqa: PLR0911 - one row for each kind o
         case None | EmptyResponse():
             return "ok"
         case str():
-            return well_formed(str.__str__(value))
+            return make_well_formed(str.__str__(value))
         case TextResponse():
-            return well_formed(value.text)
+            return make_well_formed(value.text)
         case JsonResponse():
             return to_json_text(value.data)
         case LinkResponse():
@@ -58,7 +58,7 @@ def plain_text_of(value: Any) -> str:  # noqa: PLR0911 - one row for each kind o
         case FileResponse():
             return value.file_name
         case Path():
-            return well_formed(value.name)
+            return make_well_formed(value.name)
         case bytes() | bytearray() | memoryview():
             return "[file]"
         case BaseException():
@@ -212,14 +212,14 @@ class _Reader:
         if block is not None:
             return self._block(block, where)
         if not isinstance(item, (str, Response, FILES)):
-            raise Unsendable(f"{where} is {a_type(item)}, not a content block")
+            raise Unsendable(f"{where} is {describe_type(item)}, not a content block")
         return self.text_or_file(item)
 
     def text_or_file(self, value: Any) -> dict[str, JSON] | str:
         text = self.to_plain_text(value)
         if isinstance(value, (FileResponse, FILES)):
             return block_of_file(value, self.kinds, text)
-        return well_formed(text)
+        return make_well_formed(text)
 
     def _block(self, block: dict[str, JSON], where: str) -> dict[str, JSON] | str:
         kind = block.get("type")

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from toolloop._public import set_module
-from toolloop.machine.values.jsontext import well_formed
+from toolloop.machine.values.jsontext import make_well_formed
 from toolloop.tools.tool_errors import shortened
 
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")  # differs from run to run
@@ -30,7 +30,7 @@ def describe_failure(exc: BaseException) -> str:
     Of its content blocks, only texts are kept: an error result cannot hold others (source: anthropic-sdk 2.11).
     """
     try:
-        return well_formed(_own_text(exc) or shortened("\n".join(_lines(exc))))
+        return make_well_formed(_own_text(exc) or shortened("\n".join(_lines(exc))))
     except Exception:  # noqa: BLE001 - the call gets a result even if the exception cannot be read
         return type(exc).__name__
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from toolloop._messages.blocks import IMAGE_TYPES, MOST_IMAGE_CHARACTERS, media_type_of
-from toolloop.machine.values.jsontext import JSON, well_formed
+from toolloop.machine.values.jsontext import JSON, make_well_formed
 from toolloop.tools.responses.failure_texts import Unsendable
 from toolloop.tools.responses.response_types import FileResponse, mime_type_of
 
@@ -57,7 +57,7 @@ def block_of_file(given: Any, kinds: Collection[str], label: str) -> dict[str, J
         why = "" if block.strip() else "it is empty, or not a jpeg, png, gif or webp image, a PDF or text"
     if not why:
         return block
-    return f"{label} ({kind or well_formed(mime_type)}, {len(data):,} bytes) is not shown: {why}."
+    return f"{label} ({kind or make_well_formed(mime_type)}, {len(data):,} bytes) is not shown: {why}."
 
 
 def _read(path: Path) -> FileResponse | bytes:
@@ -66,7 +66,7 @@ def _read(path: Path) -> FileResponse | bytes:
             data = file.read(_MOST_BYTES + 1)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise Unsendable(well_formed(f"the file {str(path)!r} cannot be read: {reason}")) from error
+        raise Unsendable(make_well_formed(f"the file {str(path)!r} cannot be read: {reason}")) from error
     return FileResponse(path.name, mime_type_of(path.name), data) if path.name.strip() else data
 
 
@@ -75,7 +75,7 @@ def _media_block(kind: str, data: bytes, name: str | None) -> dict[str, JSON]:
     if kind != _PDF:
         return {"type": "image", "source": source}
     block: dict[str, JSON] = {"type": "document", "source": source}
-    if title := well_formed(name or "").strip()[:_MOST_TITLE]:
+    if title := make_well_formed(name or "").strip()[:_MOST_TITLE]:
         block["title"] = title
     return block
 
@@ -93,5 +93,5 @@ def _text(data: bytes, mime_type: str) -> str:
         except (LookupError, ValueError):  # the encoding is unknown or wrong
             continue
         if text is not None:
-            return "" if root != "text" and _CONTROL.search(text) else well_formed(text)
+            return "" if root != "text" and _CONTROL.search(text) else make_well_formed(text)
     return ""

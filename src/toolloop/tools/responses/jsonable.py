@@ -11,7 +11,7 @@ from typing import Any
 
 import attrs
 
-from toolloop.machine.values.jsontext import JSON, a_type, well_formed
+from toolloop.machine.values.jsontext import JSON, describe_type, make_well_formed
 from toolloop.tools.responses.failure_texts import Unsendable, headline
 from toolloop.tools.responses.response_types import EmptyResponse, JsonResponse, LinkResponse, Response, TextResponse
 
@@ -33,7 +33,7 @@ def to_json_text(value: Any) -> str:
 
     try:
         plain = to_jsonable_python(_in_order(value), fallback=_plainer, inf_nan_mode="null")
-        return well_formed(json.dumps(plain, ensure_ascii=False, allow_nan=False, separators=(",", ":")))
+        return make_well_formed(json.dumps(plain, ensure_ascii=False, allow_nan=False, separators=(",", ":")))
     except Unsendable:
         raise
     except RecursionError as error:
@@ -63,7 +63,7 @@ def _in_order(value: Any) -> Any:
 
 def _key(key: Any) -> Any:
     if isinstance(key, str):
-        return well_formed(str.__str__(key))
+        return make_well_formed(str.__str__(key))
     return json.dumps(key) if key is None or isinstance(key, (bool, int)) else key
 
 
@@ -113,5 +113,5 @@ def _unwrapped(response: Response) -> Any:
             return {"name": response.name, "url": response.url}
         case EmptyResponse():
             return None
-    what = a_type(response)
+    what = describe_type(response)
     raise Unsendable(f"it holds {what} inside data; return that alone, or combine several in RawOutputs([...])")

@@ -15,7 +15,7 @@ from attrs import field, frozen
 from attrs.validators import instance_of, min_len
 
 from toolloop._public import set_module
-from toolloop.machine.values.jsontext import a_type, well_formed
+from toolloop.machine.values.jsontext import describe_type, make_well_formed
 
 #: Types of values that are treated as files: a path, or bytes.
 FILES = Path | bytes | bytearray | memoryview
@@ -107,7 +107,7 @@ class EmptyResponse(Response):
 
 def _to_tuple(value: Any) -> tuple[Any, ...]:
     if not isinstance(value, Iterable) or isinstance(value, (str, bytes, Mapping)):
-        raise TypeError(f"blocks: expected a list of content blocks, got {a_type(value)}")
+        raise TypeError(f"blocks: expected a list of content blocks, got {describe_type(value)}")
     return tuple(value)
 
 
@@ -132,7 +132,7 @@ class RawOutputs(Response):
 
 def file_name(name: str, mime_type: str) -> str:
     """Return a file name with an extension; a missing one is guessed from the MIME type."""
-    name = well_formed(name)
+    name = make_well_formed(name)
     if PurePath(name).suffix:
         return name
     return name + (_known_types().guess_extension(mime_type.partition(";")[0].strip().lower()) or "")

@@ -11,7 +11,7 @@ from attrs import evolve, frozen
 
 from toolloop._messages.blocks import BLOCKS, kinds_taken
 from toolloop.machine.values.calls import Call, Outcome, Result, text_of_content
-from toolloop.machine.values.jsontext import JSON, decode, encode, well_formed
+from toolloop.machine.values.jsontext import JSON, decode, encode, make_well_formed
 from toolloop.machine.values.setup import Texts
 from toolloop.machine.values.texts import fill_text
 from toolloop.tools.responses.adapter import LOOP_ID, AnthropicMessagesToolResponseAdapter, ToolResponseAdapter
@@ -105,7 +105,7 @@ class ResultMaker:
         """Return the text for hosts; None if it equals the text of the content."""
         text = None
         with suppress(Exception):  # the result is sent in any case
-            text = well_formed(self.adapter.to_plain_text(response))
+            text = make_well_formed(self.adapter.to_plain_text(response))
         return None if text is None or text == text_of_content(content) else shortened(text)
 
     def _parts(self, messages: Any) -> list[dict[str, JSON]]:
