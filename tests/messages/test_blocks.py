@@ -11,10 +11,10 @@ from toolloop._messages.blocks import (
     IMAGE_TYPES,
     MOST_IMAGE_CHARACTERS,
     RESULT_KINDS,
+    find_misfits,
     is_known,
-    kinds_taken,
+    list_result_kinds,
     media_type_of,
-    misfits,
 )
 
 PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n").decode()
@@ -117,25 +117,25 @@ MISFITS: list[tuple[Any, str, str]] = [
 
 
 def test_a_block_as_the_api_takes_it_has_no_misfits() -> None:
-    assert [block for block in FITTING if misfits(block)] == []
+    assert [block for block in FITTING if find_misfits(block)] == []
 
 
 def test_what_is_wrong_is_said_where_it_is() -> None:
     """One misfit, at its path inside the block; a value is never quoted at length."""
     for block, path, words in MISFITS:
-        ((at, said),) = misfits(block)
+        ((at, said),) = find_misfits(block)
         assert (at, words in said, len(said) < 200) == (path, True, True), (block, said)
 
 
 def test_paths_start_at_the_path_of_the_block() -> None:
-    assert misfits(found(text("")), "here") == [("here.content[0]", "the text block is blank")]
-    assert misfits(image(""), "here")[0][0] == "here.source"
-    assert misfits("x", "here")[0][0] == "here"
+    assert find_misfits(found(text("")), "here") == [("here.content[0]", "the text block is blank")]
+    assert find_misfits(image(""), "here")[0][0] == "here.source"
+    assert find_misfits("x", "here")[0][0] == "here"
 
 
 def test_all_that_is_wrong_is_said() -> None:
     broken = image("", "image/bmp", colour="red")
-    assert [path for path, _ in misfits(broken)] == ["source", "source", ""]
+    assert [path for path, _ in find_misfits(broken)] == ["source", "source", ""]
 
 
 JSON = st.recursive(
@@ -152,7 +152,7 @@ JSON = st.recursive(
 def test_whatever_the_block_is_it_is_judged(value: Any, kind: str) -> None:
     """Nothing raises, and each misfit has a text."""
     block = {**value, "type": kind} if isinstance(value, dict) else value
-    assert all(said for _, said in misfits(block))
+    assert all(said for _, said in find_misfits(block))
 
 
 STARTS = st.sampled_from([b"", b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF89a", b"RIFF....WEBP", b"%PDF-"])
@@ -162,14 +162,16 @@ STARTS = st.sampled_from([b"", b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF89a",
 def test_the_first_bytes_of_an_image_are_those_of_its_type(start: bytes, rest: bytes, media_type: str) -> None:
     """Whatever comes after them."""
     block = image(base64.b64encode(start + rest).decode(), media_type)
-    assert bool(misfits(block)) == (media_type_of(start + rest) != media_type)
+    assert bool(find_misfits(block)) == (media_type_of(start + rest) != media_type)
 
 
 def test_some_calls_take_fewer_kinds_of_blocks() -> None:
     """What code asked for is text; a toolset shows things; only a toolset tells the state of a browser."""
-    assert kinds_taken(by_code=True, toolset=None) == kinds_taken(by_code=True, toolset="browser") == {"text"}
-    assert kinds_taken(by_code=False, toolset="browser") == {"text", "image", "browser_state"}
-    assert kinds_taken(by_code=False, toolset=None) == RESULT_KINDS - {"browser_state"}
+    assert (
+        list_result_kinds(by_code=True, toolset=None) == list_result_kinds(by_code=True, toolset="browser") == {"text"}
+    )
+    assert list_result_kinds(by_code=False, toolset="browser") == {"text", "image", "browser_state"}
+    assert list_result_kinds(by_code=False, toolset=None) == RESULT_KINDS - {"browser_state"}
 
 
 def test_a_type_is_known_if_its_places_are() -> None:

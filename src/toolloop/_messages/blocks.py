@@ -19,15 +19,15 @@ from toolloop._messages.schema import (
     Flaw,
     Members,
     Shape,
-    anything,
+    accept_any,
+    accept_list_of,
+    accept_matching,
+    accept_members,
+    accept_one_of,
+    accept_string_or,
+    accept_tagged,
     join_key,
-    list_of,
-    matching,
-    members,
-    named,
-    one_of,
-    string_or,
-    tagged,
+    name_type,
 )
 from toolloop.machine.values.jsontext import JSON
 
@@ -38,11 +38,11 @@ __all__ = [
     "MOST_IMAGE_CHARACTERS",
     "RESULT_KINDS",
     "BlockType",
+    "find_misfits",
     "is_known",
-    "kinds_taken",
+    "list_result_kinds",
     "media_type_of",
-    "misfits",
-    "named",
+    "name_type",
 ]
 
 #: The maximum number of cache marks in a request (rule 34 of the Messages API).
@@ -74,26 +74,26 @@ class BlockType:
 # --- values ----------------------------------------------------------------------------------------------------------
 
 
-def _words(path: str, key: str, value: JSON) -> Iterator[Flaw]:
+def _check_words(path: str, key: str, value: JSON) -> Iterator[Flaw]:
     yield from STRING(path, key, value)
     if isinstance(value, str) and not value.strip():
         yield Flaw(path, key, "blank-text", "the text block is blank")
 
 
-def _file(*media_types: str) -> Shape:
+def _accept_file(*media_types: str) -> Shape:
     """Accept a file as base64. Its first bytes must match its media type."""
-    shape = members({"type": STRING, "media_type": one_of(*media_types), "data": STRING})
+    shape = accept_members({"type": STRING, "media_type": accept_one_of(*media_types), "data": STRING})
 
     def check(path: str, key: str, value: JSON) -> Iterator[Flaw]:
         yield from shape(path, key, value)
         data, declared = value.get("data"), value.get("media_type")
         if isinstance(data, str):
-            yield from _base64(join_key(path, key), data, declared if declared in media_types else None)
+            yield from _check_base64(join_key(path, key), data, declared if declared in media_types else None)
 
     return check
 
 
-def _base64(path: str, data: str, declared: str | None) -> Iterator[Flaw]:
+def _check_base64(path: str, data: str, declared: str | None) -> Iterator[Flaw]:
     if not data:
         yield Flaw(path, "data", "block-fields", "'data' is empty")
         return
@@ -128,52 +128,54 @@ _STARTS: Final = (
     (_PDF_MARK, _PDF),
 )
 
-_OBJECTS: Final = list_of(OBJECT)
-_URL: Final = members({"type": STRING, "url": STRING})
-_UPLOADED: Final = members({"type": STRING, "file_id": STRING})
-_ID: Final = matching("[a-zA-Z0-9_-]+")
-_MARK: Final = members({"type": one_of("ephemeral")}, {"ttl": one_of("5m", "1h")})
+_OBJECTS: Final = accept_list_of(OBJECT)
+_URL: Final = accept_members({"type": STRING, "url": STRING})
+_UPLOADED: Final = accept_members({"type": STRING, "file_id": STRING})
+_ID: Final = accept_matching("[a-zA-Z0-9_-]+")
+_MARK: Final = accept_members({"type": accept_one_of("ephemeral")}, {"ttl": accept_one_of("5m", "1h")})
 
 # Members that several types of blocks share.
 _MARKED: Final = {"cache_control": _MARK}
-_CITED: Final = _MARKED | {"citations": members({}, {"enabled": BOOLEAN})}
+_CITED: Final = _MARKED | {"citations": accept_members({}, {"enabled": BOOLEAN})}
 _CALL: Final = {"name": STRING, "input": OBJECT}
-_CALLER: Final = _MARKED | {"caller": members({"type": STRING}, {"tool_id": STRING})}  # the model, or code
+_CALLER: Final = _MARKED | {"caller": accept_members({"type": STRING}, {"tool_id": STRING})}  # the model, or code
 _SERVER_RESULTS: Final = (
     *("web_search_tool_result", "web_fetch_tool_result", "tool_search_tool_result", "advisor_tool_result"),
     *("code_execution_tool_result", "bash_code_execution_tool_result", "text_editor_code_execution_tool_result"),
 )
 
 
-def _one(*kinds: str) -> Shape:
+def _accept_kinds(*kinds: str) -> Shape:
     """Accept a block of one of these types."""
 
     def check(path: str, key: str, value: JSON) -> Iterator[Flaw]:
-        return tagged({kind: BLOCKS[kind].shape for kind in kinds})(path, key, value)
+        return accept_tagged({kind: BLOCKS[kind].shape for kind in kinds})(path, key, value)
 
     return check
 
 
-_IMAGE_SOURCE: Final = tagged({"base64": _file(*IMAGE_TYPES), "url": _URL, "file": _UPLOADED})
-_DOCUMENT_SOURCE: Final = tagged(
+_IMAGE_SOURCE: Final = accept_tagged({"base64": _accept_file(*IMAGE_TYPES), "url": _URL, "file": _UPLOADED})
+_DOCUMENT_SOURCE: Final = accept_tagged(
     {
-        "base64": _file(_PDF),
-        "text": members({"type": STRING, "media_type": one_of("text/plain"), "data": STRING}),
-        "content": members({"type": STRING, "content": string_or(list_of(_one("text", "image")))}),
+        "base64": _accept_file(_PDF),
+        "text": accept_members({"type": STRING, "media_type": accept_one_of("text/plain"), "data": STRING}),
+        "content": accept_members(
+            {"type": STRING, "content": accept_string_or(accept_list_of(_accept_kinds("text", "image")))}
+        ),
         "url": _URL,
         "file": _UPLOADED,
     }
 )
 # The tools that a system message adds or removes (rule 22).
 _REFERENCES: Final = {
-    "tool_reference": members({"type": STRING, "name": STRING}),
-    "mcp_tool_reference": members({"type": STRING, "name": STRING, "server_name": STRING}),
-    "mcp_toolset_reference": members({"type": STRING, "server_name": STRING}),
+    "tool_reference": accept_members({"type": STRING, "name": STRING}),
+    "mcp_tool_reference": accept_members({"type": STRING, "name": STRING, "server_name": STRING}),
+    "mcp_toolset_reference": accept_members({"type": STRING, "server_name": STRING}),
 }
-_ADDED: Final = {**_REFERENCES, "tool_definition": members({"type": STRING, "definition": OBJECT})}
+_ADDED: Final = {**_REFERENCES, "tool_definition": accept_members({"type": STRING, "definition": OBJECT})}
 
 
-def _only_mark(path: str, key: str, value: JSON) -> Iterator[Flaw]:
+def _check_only_mark(path: str, key: str, value: JSON) -> Iterator[Flaw]:
     """Accept any block, and check only its cache mark: the API wrote the rest."""
     if value.get("cache_control") is not None:
         yield from _MARK(join_key(path, key), "cache_control", value["cache_control"])
@@ -183,10 +185,18 @@ def _only_mark(path: str, key: str, value: JSON) -> Iterator[Flaw]:
 
 # For each type: the places where it is allowed, the required members and the optional members.
 _TABLE: Final[dict[str, tuple[str, Members, Members]]] = {
-    "text": ("user assistant system result toolset code error", {"text": _words}, _MARKED | {"citations": _OBJECTS}),
+    "text": (
+        "user assistant system result toolset code error",
+        {"text": _check_words},
+        _MARKED | {"citations": _OBJECTS},
+    ),
     "image": ("user result toolset", {"source": _IMAGE_SOURCE}, _MARKED | {"transformations": OBJECT}),
     "document": ("user result", {"source": _DOCUMENT_SOURCE}, _CITED | {"context": STRING, "title": STRING}),
-    "search_result": ("user result", {"content": list_of(_one("text")), "source": STRING, "title": STRING}, _CITED),
+    "search_result": (
+        "user result",
+        {"content": accept_list_of(_accept_kinds("text")), "source": STRING, "title": STRING},
+        _CITED,
+    ),
     "tool_reference": ("result", {"tool_name": STRING}, _MARKED),
     "browser_state": ("toolset", {"tabs": _OBJECTS}, _MARKED | {"state_changes": _OBJECTS}),
     "thinking": ("assistant", {"thinking": STRING, "signature": STRING}, {}),
@@ -195,33 +205,33 @@ _TABLE: Final[dict[str, tuple[str, Members, Members]]] = {
     "tool_result": (
         "user",
         {"tool_use_id": _ID},
-        _MARKED | {"content": anything, "is_error": BOOLEAN, "toolset_name": STRING},
+        _MARKED | {"content": accept_any, "is_error": BOOLEAN, "toolset_name": STRING},
     ),
-    "server_tool_use": ("assistant", {"id": matching("srvtoolu_[a-zA-Z0-9_]+"), **_CALL}, _CALLER),
+    "server_tool_use": ("assistant", {"id": accept_matching("srvtoolu_[a-zA-Z0-9_]+"), **_CALL}, _CALLER),
     "mcp_tool_use": ("assistant", {"id": _ID, **_CALL, "server_name": STRING}, _MARKED),
-    "mcp_tool_result": ("assistant", {"tool_use_id": STRING}, _MARKED | {"content": anything, "is_error": BOOLEAN}),
-    **dict.fromkeys(_SERVER_RESULTS, ("assistant", {"tool_use_id": STRING, "content": anything}, _CALLER)),
+    "mcp_tool_result": ("assistant", {"tool_use_id": STRING}, _MARKED | {"content": accept_any, "is_error": BOOLEAN}),
+    **dict.fromkeys(_SERVER_RESULTS, ("assistant", {"tool_use_id": STRING, "content": accept_any}, _CALLER)),
     "compaction": (
         "user assistant",
         {},
         _MARKED | {"content": STRING, "encrypted_content": STRING, "signature": STRING, "tool_changes": _OBJECTS},
     ),
     "container_upload": ("user assistant", {"file_id": STRING}, _MARKED),
-    "tool_addition": ("system", {"tool": tagged(_ADDED, unknown="unknown-block")}, _MARKED),
-    "tool_removal": ("system", {"tool": tagged(_REFERENCES, unknown="unknown-block")}, _MARKED),
+    "tool_addition": ("system", {"tool": accept_tagged(_ADDED, unknown="unknown-block")}, _MARKED),
+    "tool_removal": ("system", {"tool": accept_tagged(_REFERENCES, unknown="unknown-block")}, _MARKED),
 }
 _OPAQUE: Final = ("connector_text", "fallback", "mcp_tool_listing")
 
 BLOCKS: Final[Mapping[str, BlockType]] = {
     kind: BlockType(
-        frozenset(places.split()), members({"type": anything, **required}, optional, name=f"a {kind} block")
+        frozenset(places.split()), accept_members({"type": accept_any, **required}, optional, name=f"a {kind} block")
     )
     for kind, (places, required, optional) in _TABLE.items()
-} | dict.fromkeys(_OPAQUE, BlockType(frozenset({"user", "assistant"}), _only_mark))
+} | dict.fromkeys(_OPAQUE, BlockType(frozenset({"user", "assistant"}), _check_only_mark))
 
 # A block of an unknown type, such as one of a newer API.
-_UNKNOWN: Final = BlockType(frozenset({"user", "assistant", "result"}), _only_mark)
-_UNKNOWN_ANSWER: Final = BlockType(frozenset({"assistant"}), _only_mark)
+_UNKNOWN: Final = BlockType(frozenset({"user", "assistant", "result"}), _check_only_mark)
+_UNKNOWN_ANSWER: Final = BlockType(frozenset({"assistant"}), _check_only_mark)
 
 
 # --- queries ------------------------------------------------------------------------------------------------------
@@ -238,17 +248,17 @@ def is_known(kind: str) -> bool:
     return kind in BLOCKS or kind.endswith("_tool_result")
 
 
-def kinds_in(*places: str) -> frozenset[str]:
+def list_kinds(*places: str) -> frozenset[str]:
     """Return the known types of blocks that are allowed in one of these places."""
     return frozenset(kind for kind, block in BLOCKS.items() if block.places.intersection(places))
 
 
 #: The types of blocks that a `tool_result` may hold (source: the SDK's `ToolResultBlockParam`).
-RESULT_KINDS: Final = kinds_in("result", "toolset")
-_BY_CALL: Final = {place: kinds_in(place) for place in ("result", "toolset", "code")}
+RESULT_KINDS: Final = list_kinds("result", "toolset")
+_BY_CALL: Final = {place: list_kinds(place) for place in ("result", "toolset", "code")}
 
 
-def kinds_taken(*, by_code: bool, toolset: str | None) -> frozenset[str]:
+def list_result_kinds(*, by_code: bool, toolset: str | None) -> frozenset[str]:
     """Return the types of blocks that the result of a call may hold.
 
     Source: rule 25 and section 3 of the API notes; the SDK's types.
@@ -261,7 +271,7 @@ def kinds_taken(*, by_code: bool, toolset: str | None) -> frozenset[str]:
     return _BY_CALL["code" if by_code else "result" if toolset is None else "toolset"]
 
 
-def misfits(block: JSON, path: str = "") -> list[tuple[str, str]]:
+def find_misfits(block: JSON, path: str = "") -> list[tuple[str, str]]:
     """Find the errors in a content block of a result.
 
     Args:
@@ -273,5 +283,6 @@ def misfits(block: JSON, path: str = "") -> list[tuple[str, str]]:
 
     """
     return [
-        (flaw.path, flaw.text) for flaw in _one(*(kind for kind in BLOCKS if kind in RESULT_KINDS))(path, "", block)
+        (flaw.path, flaw.text)
+        for flaw in _accept_kinds(*(kind for kind in BLOCKS if kind in RESULT_KINDS))(path, "", block)
     ]

@@ -8,7 +8,7 @@ from typing import Any
 
 from toolloop._messages.pairing import check_open_calls, check_pairing, check_server_results
 from toolloop._messages.parameters import check_parameters, check_references
-from toolloop._messages.reading import after_compaction, message_path, role_of, runs_of
+from toolloop._messages.reading import drop_compacted, make_message_path, role_of, runs_of
 from toolloop._messages.rules import Level, Problem, Problems
 from toolloop._messages.shape import check_shape
 from toolloop._messages.turn_order import check_turns
@@ -65,12 +65,12 @@ def _as_json(messages: Sequence[Any], findings: Problems) -> list[Any] | None:
             text = json.dumps(message, ensure_ascii=False, allow_nan=False)
             plain.append(json.loads(make_well_formed(text)))
         except (TypeError, ValueError, RecursionError) as error:
-            findings.add("not-encodable", message_path(number), f"the message is not JSON: {error}")
+            findings.add("not-encodable", make_message_path(number), f"the message is not JSON: {error}")
             continue
         if make_well_formed(text) != text:
             # A reply with one comes from the API, which accepts it again as an escape.
             level: Level = "warning" if role_of(message) == "assistant" else "error"
-            findings.add("not-encodable", message_path(number), "a text has a lone surrogate", level=level)
+            findings.add("not-encodable", make_message_path(number), "a text has a lone surrogate", level=level)
     return plain if len(plain) == len(messages) else None
 
 
@@ -78,7 +78,7 @@ def check_order(messages: list[Any], *, model: Any = None, tools: Any = None, th
     """Check the order of messages and blocks, and that each call has its result."""
     findings = Problems()
     runs = runs_of(messages)
-    live = after_compaction(runs)
+    live = drop_compacted(runs)
     check_pairing(live, findings)
     check_server_results(runs, live, findings)
     check_turns(messages, runs, findings, model=model, tools=tools, thinking=thinking)

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from attrs import define, field, frozen
 
-from toolloop._messages.reading import content_path, is_directive, is_summary, kind_of, message_path, role_of
+from toolloop._messages.reading import is_directive, is_summary, kind_of, make_content_path, make_message_path, role_of
 
 
 @frozen(eq=False)
@@ -52,7 +52,7 @@ class MessageEdit:
         self.parts = parts
         self.changed = True
 
-    def message(self) -> Any:
+    def to_message(self) -> Any:
         """Return the message: the given object if nothing changed."""
         return self.original | {"content": [part.block for part in self.parts]} if self.changed else self.original
 
@@ -75,13 +75,13 @@ def take_apart(number: int, message: Any) -> MessageEdit:
     """Split a message into blocks."""
     role = role_of(message)
     if role is None or is_directive(message):
-        return MessageEdit(message_path(number), message, None)
-    path, content = content_path(number), message["content"]
+        return MessageEdit(make_message_path(number), message, None)
+    path, content = make_content_path(number), message["content"]
     if isinstance(content, str):
         parts = [BlockEdit(path, {"type": "text", "text": content})]
     else:
         parts = [BlockEdit(f"{path}[{index}]", block) for index, block in enumerate(content)]
-    return MessageEdit(message_path(number), message, role, parts)
+    return MessageEdit(make_message_path(number), message, role, parts)
 
 
 def turns_of(edits: list[MessageEdit]) -> list[MessageGroup]:
@@ -97,7 +97,7 @@ def turns_of(edits: list[MessageEdit]) -> list[MessageGroup]:
     return turns
 
 
-def live_turns(edits: list[MessageEdit]) -> list[MessageGroup]:
+def find_live_turns(edits: list[MessageEdit]) -> list[MessageGroup]:
     """Return the turns from the last compaction block on. Calls before it are not paired."""
     turns = turns_of(edits)
     for number in range(len(turns) - 1, -1, -1):

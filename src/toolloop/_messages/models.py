@@ -42,7 +42,7 @@ def takes_prefill(model: object) -> bool | None:
 
     Source: the documentation on prefill. Models from 4.6 on and Mythos Preview refuse it.
     """
-    family = _family(model)
+    family = _find_family(model)
     return None if family is None else family[1] < _NO_PREFILL_FROM
 
 
@@ -53,7 +53,7 @@ def takes_system_messages(model: object) -> bool | None:
     Source: the documentation on mid-conversation system messages: Fable and Mythos from 5, Opus from 4.8; not Sonnet 5.
     Later Sonnets and Haikus are unknown.
     """
-    family = _family(model)
+    family = _find_family(model)
     if family is None:
         return None
     name, version = family
@@ -68,7 +68,7 @@ def binds_thinking(model: object) -> bool | None:
 
     Source: the documentation on preserved thinking: Fable and Mythos from 5.1, Opus, Sonnet and Haiku from 5.5.
     """
-    family = _family(model)
+    family = _find_family(model)
     return None if family is None else family[1] >= _BINDS_FROM[family[0]]
 
 
@@ -78,7 +78,7 @@ def takes_thinking(model: object, kind: object) -> bool | None:
     Source: rule 31, the documentation on thinking: `enabled` before 4.7, `adaptive` after 4.5, `disabled` except on
     Fable and Mythos. Mythos Preview with `enabled` is unknown, and so are later types.
     """
-    family = _family(model)
+    family = _find_family(model)
     if family is None:
         return None
     name, version = family
@@ -92,7 +92,7 @@ def takes_thinking(model: object, kind: object) -> bool | None:
     return None
 
 
-def _family(model: object) -> _Family | None:
+def _find_family(model: object) -> _Family | None:
     if not isinstance(model, str):
         return None
     if found := _NEW.search(model):

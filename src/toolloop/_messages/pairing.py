@@ -9,20 +9,20 @@ from typing import Any, Final
 
 from attrs import field, frozen
 
-from toolloop._messages.blocks import RESULT_KINDS, kinds_taken
+from toolloop._messages.blocks import RESULT_KINDS, list_result_kinds
 from toolloop._messages.reading import (
     SERVER_CALLS,
     Block,
     Run,
     Spot,
+    find_last_closing_run,
+    find_unanswered_server_calls,
     is_blank,
+    is_made_by_code,
     is_server_result,
     kind_of,
-    last_closing_run,
-    made_by_code,
-    message_path,
-    text_key,
-    unanswered_server_calls,
+    make_message_path,
+    read_text,
 )
 from toolloop._messages.rules import Problems
 from toolloop._messages.tool_changes import ADDITION, find_changes
@@ -44,18 +44,18 @@ def check_pairing(runs: list[Run], findings: Problems) -> None:
     for run in runs:
         if run.role == "assistant":
             _report_unanswered(walk, "before the next assistant message")
-            _calls(run, walk)
+            _walk_calls(run, walk)
         elif run.role == "user":
-            _results(run, walk)
+            _walk_results(run, walk)
         elif walk.pending:
             findings.add(
                 "unanswered-call",
-                message_path(run.messages[0]),
+                make_message_path(run.messages[0]),
                 "a system message is between calls and their results",
                 remedy="Move the system message after the results; `repair` does.",
             )
     _report_unanswered(walk, "before the end")
-    _server_calls(runs, findings)
+    _check_server_calls(runs, findings)
 
 
 def check_open_calls(runs: list[Run], findings: Problems, *, tools: Any) -> None:
@@ -63,10 +63,10 @@ def check_open_calls(runs: list[Run], findings: Problems, *, tools: Any) -> None
     if not isinstance(tools, list):
         return
     named = {name for tool in tools if isinstance(tool, dict) and isinstance(name := tool.get("name"), str)}
-    closing = last_closing_run(runs)
+    closing = find_last_closing_run(runs)
     added = any(change.kind == ADDITION for change in find_changes(runs))
-    for call, (number, spot) in unanswered_server_calls(runs).items():
-        name = text_key(spot.block, "name") or ""
+    for call, (number, spot) in find_unanswered_server_calls(runs).items():
+        name = read_text(spot.block, "name") or ""
         if number < closing or spot.kind != "server_tool_use" or name in named:
             continue  # reported as open already, a tool of an MCP server with a name of its own, or in the request
         if name in _CALLS_OF_CODE and _CALLS_OF_CODE & named:
@@ -87,9 +87,9 @@ def check_server_results(runs: list[Run], live: list[Run], findings: Problems) -
     first = len(spots) - sum(len(run.spots) for run in live)
     for number, spot in enumerate(spots):
         if spot.kind in SERVER_CALLS:
-            called.add(text_key(spot.block, "id") or "")
+            called.add(read_text(spot.block, "id") or "")
         elif number >= first and is_server_result(spot.kind):
-            call = text_key(spot.block, "tool_use_id")
+            call = read_text(spot.block, "tool_use_id")
             if call is not None and call not in called:
                 findings.add("orphan-server-result", spot.path, f"there is no server call {call} before this result")
 
@@ -106,9 +106,9 @@ def _report_unanswered(walk: _Walk, until: str) -> None:
     walk.pending.clear()
 
 
-def _calls(run: Run, walk: _Walk) -> None:
+def _walk_calls(run: Run, walk: _Walk) -> None:
     for spot in run.spots:
-        call = text_key(spot.block, "id")
+        call = read_text(spot.block, "id")
         if spot.kind == "text" and walk.pending:
             walk.findings.add("text-after-call", spot.path, "text follows a call")
         elif spot.kind in SERVER_CALLS and call is not None:
@@ -122,26 +122,26 @@ def _calls(run: Run, walk: _Walk) -> None:
     walk.used.update(walk.pending)
 
 
-def _results(run: Run, walk: _Walk) -> None:
+def _walk_results(run: Run, walk: _Walk) -> None:
     answered: set[str] = set()
     other: Spot | None = None
     displaced: Spot | None = None
-    by_code = any(made_by_code(spot.block) for spot in walk.pending.values())
+    by_code = any(is_made_by_code(spot.block) for spot in walk.pending.values())
     for spot in run.spots:
         if spot.kind != "tool_result":
             other = other or spot
             continue
-        call = text_key(spot.block, "tool_use_id")
+        call = read_text(spot.block, "tool_use_id")
         if call is None:
             continue
         if call in answered:
             walk.findings.add("repeated-result", spot.path, f"the call {call} already has a result")
         elif call not in walk.pending:
-            _orphan(call, spot, walk)
+            _report_orphan(call, spot, walk)
         else:
             answered.add(call)
             displaced = displaced or other
-            _content(walk.pending[call].block, spot, walk.findings)
+            _check_result_content(walk.pending[call].block, spot, walk.findings)
     if displaced is not None:
         walk.findings.add("results-first", displaced.path, "another block is before the results of the calls")
     if by_code and other is not None:
@@ -151,16 +151,16 @@ def _results(run: Run, walk: _Walk) -> None:
     _report_unanswered(walk, "in the user message after it")
 
 
-def _content(call: Block, spot: Spot, findings: Problems) -> None:
+def _check_result_content(call: Block, spot: Spot, findings: Problems) -> None:
     """Check the toolset and the content of a result against its call."""
-    wanted, given = text_key(call, "toolset_name"), text_key(spot.block, "toolset_name")
+    wanted, given = read_text(call, "toolset_name"), read_text(spot.block, "toolset_name")
     if wanted != given:
         named = "has no toolset_name" if given is None else f"has the toolset_name {given!r}"
         findings.add("toolset-name", spot.path, f"the result {named}, but its call has {wanted or 'none'}")
     content = spot.block.get("content")
     kinds = [kind_of(inner) for inner in content] if isinstance(content, list) else []
-    by_code = made_by_code(call)
-    may_hold = kinds_taken(by_code=by_code, toolset=wanted)
+    by_code = is_made_by_code(call)
+    may_hold = list_result_kinds(by_code=by_code, toolset=wanted)
     if others := sorted({kind for kind in kinds if kind in RESULT_KINDS} - may_hold):
         owner = "a call made by code" if by_code else "this call"
         rule = "code-results-only" if by_code else "result-content"
@@ -169,7 +169,7 @@ def _content(call: Block, spot: Spot, findings: Problems) -> None:
         findings.add("result-content", spot.path, "the result holds two browser states")
 
 
-def _orphan(call: str, spot: Spot, walk: _Walk) -> None:
+def _report_orphan(call: str, spot: Spot, walk: _Walk) -> None:
     if call in walk.server:
         message = f"{call} is a server call, which the API answers itself"
     elif call in walk.used:
@@ -179,9 +179,9 @@ def _orphan(call: str, spot: Spot, walk: _Walk) -> None:
     walk.findings.add("orphan-result", spot.path, message)
 
 
-def _server_calls(runs: list[Run], findings: Problems) -> None:
-    closing = last_closing_run(runs)
-    for call, (number, spot) in unanswered_server_calls(runs).items():
+def _check_server_calls(runs: list[Run], findings: Problems) -> None:
+    closing = find_last_closing_run(runs)
+    for call, (number, spot) in find_unanswered_server_calls(runs).items():
         if number < closing:
             name = spot.block.get("name")
             called = name if isinstance(name, str) and not is_blank(name) else spot.kind

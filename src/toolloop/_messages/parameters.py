@@ -6,7 +6,7 @@ import re
 from typing import Any, Final
 
 from toolloop._messages.models import takes_thinking
-from toolloop._messages.reading import Run, kind_of, text_key, with_inner
+from toolloop._messages.reading import Run, kind_of, read_text, walk_blocks
 from toolloop._messages.rules import Problems
 from toolloop._messages.tool_changes import ADDITION, find_changes, toolset_of
 
@@ -19,20 +19,20 @@ def check_parameters(  # noqa: PLR0913 - the parts of a request, by name
 ) -> None:
     """Check the `thinking` parameter against the model and the other parameters, and the definitions of the tools."""
     if isinstance(thinking, dict):
-        _thinking(thinking, findings, model)
+        _check_thinking(thinking, findings, model)
         if thinking.get("type") == "enabled":
-            _manual_thinking(thinking, findings, tool_choice=tool_choice, max_tokens=max_tokens)
+            _check_manual_thinking(thinking, findings, tool_choice=tool_choice, max_tokens=max_tokens)
     if isinstance(tools, list):
-        _tools(tools, findings)
+        _check_tools(tools, findings)
 
 
-def _thinking(thinking: dict[str, Any], findings: Problems, model: object) -> None:
+def _check_thinking(thinking: dict[str, Any], findings: Problems, model: object) -> None:
     kind = thinking.get("type")
     if takes_thinking(model, kind) is False:
         findings.add("thinking-config", "thinking", f"{model} does not accept thinking of type {kind!r}")
 
 
-def _manual_thinking(thinking: dict[str, Any], findings: Problems, *, tool_choice: Any, max_tokens: Any) -> None:
+def _check_manual_thinking(thinking: dict[str, Any], findings: Problems, *, tool_choice: Any, max_tokens: Any) -> None:
     budget, path = thinking.get("budget_tokens"), "thinking.budget_tokens"
     if isinstance(budget, int) and budget < _LEAST_BUDGET:
         findings.add(
@@ -46,10 +46,10 @@ def _manual_thinking(thinking: dict[str, Any], findings: Problems, *, tool_choic
         findings.add("thinking-config", "thinking", message, remedy="Use the tool_choice auto, or turn thinking off.")
 
 
-def _tools(tools: list[Any], findings: Problems) -> None:
+def _check_tools(tools: list[Any], findings: Problems) -> None:
     seen: set[str] = set()
     for index, tool in enumerate(tools):
-        name = text_key(tool, "name") if isinstance(tool, dict) else None
+        name = read_text(tool, "name") if isinstance(tool, dict) else None
         if name is None:
             continue  # a toolset has no name
         if name in seen:
@@ -71,7 +71,7 @@ def check_references(runs: list[Run], findings: Problems, *, tools: Any) -> None
     toolsets = {toolset_of(tool) for tool in tools} - {None}
     changes = list(find_changes(runs))
     for change in changes:
-        name, toolset = text_key(change.definition, "name"), toolset_of(change.definition)
+        name, toolset = read_text(change.definition, "name"), toolset_of(change.definition)
         if name in named or toolset in toolsets:
             what = f"a tool {name!r}" if name in named else f"the toolset {toolset!r}"
             message = f"it defines {what}, but the request has one of this name"
@@ -80,11 +80,11 @@ def check_references(runs: list[Run], findings: Problems, *, tools: Any) -> None
     if any(change.definition for change in changes) or len(named) < len(tools):
         return  # the names of such tools, and of those of an MCP server, are not all known
     for change in changes:
-        name = text_key(change.tool, "name") if kind_of(change.tool) == "tool_reference" else None
+        name = read_text(change.tool, "name") if kind_of(change.tool) == "tool_reference" else None
         if name is not None and name not in named and not change.is_compacted:
             findings.add("tool-reference", change.path, f"it adds or removes an unknown tool {name!r}")
     for run in () if any(change.kind == ADDITION for change in changes) else runs:
-        for path, block in with_inner(run):
-            name = text_key(block, "tool_name") if kind_of(block) == "tool_reference" else None
+        for path, block in walk_blocks(run):
+            name = read_text(block, "tool_name") if kind_of(block) == "tool_reference" else None
             if name is not None and name not in named:
                 findings.add("tool-reference", path, f"it refers to an unknown tool {name!r}")

@@ -35,7 +35,7 @@ class Spot:
     @property
     def path(self) -> str:
         """The path, such as `messages[4].content[1]`."""
-        return content_path(self.message) + ("" if self.index == WHOLE else f"[{self.index}]")
+        return make_content_path(self.message) + ("" if self.index == WHOLE else f"[{self.index}]")
 
 
 @frozen
@@ -57,12 +57,12 @@ class Run:
         return bool(self.spots) and all(kind == "tool_result" for kind in self.kinds)
 
 
-def message_path(message: int) -> str:
+def make_message_path(message: int) -> str:
     """Return a path like `messages[4]`."""
     return f"messages[{message}]"
 
 
-def content_path(message: int) -> str:
+def make_content_path(message: int) -> str:
     """Return a path like `messages[4].content`."""
     return f"messages[{message}].content"
 
@@ -128,7 +128,7 @@ def is_summary(block: Any) -> bool:
     return kind_of(block) == "compaction" and isinstance(block.get("content"), str) and bool(block["content"])
 
 
-def after_compaction(runs: list[Run]) -> list[Run]:
+def drop_compacted(runs: list[Run]) -> list[Run]:
     """Return the runs that still count: those from the last compaction block on (rule 36)."""
     for number in range(len(runs) - 1, -1, -1):
         run = runs[number]
@@ -138,7 +138,7 @@ def after_compaction(runs: list[Run]) -> list[Run]:
     return runs
 
 
-def text_key(block: Block, key: str) -> str | None:
+def read_text(block: Block, key: str) -> str | None:
     """Return a member of a block if it is a string, else None."""
     value = block.get(key)
     return value if isinstance(value, str) else None
@@ -149,25 +149,25 @@ def is_server_result(kind: str) -> bool:
     return kind.endswith("_tool_result")
 
 
-def made_by_code(call: Block) -> bool:
+def is_made_by_code(call: Block) -> bool:
     """Return whether code execution on the server made a call (rule 25)."""
     caller = call.get("caller")
-    return isinstance(caller, dict) and (text_key(caller, "type") or "").startswith("code_execution")
+    return isinstance(caller, dict) and (read_text(caller, "type") or "").startswith("code_execution")
 
 
-def unanswered_server_calls(runs: list[Run]) -> dict[str, tuple[int, Spot]]:
+def find_unanswered_server_calls(runs: list[Run]) -> dict[str, tuple[int, Spot]]:
     """Return the server calls without a later result, by id: the number of the run, and the spot (rule 23)."""
     waiting: dict[str, tuple[int, Spot]] = {}
     for number, run in enumerate(runs):
         for spot in run.spots:
-            if spot.kind in SERVER_CALLS and (call := text_key(spot.block, "id")) is not None:
+            if spot.kind in SERVER_CALLS and (call := read_text(spot.block, "id")) is not None:
                 waiting[call] = (number, spot)
             elif is_server_result(spot.kind):
-                waiting.pop(text_key(spot.block, "tool_use_id") or "", None)
+                waiting.pop(read_text(spot.block, "tool_use_id") or "", None)
     return waiting
 
 
-def last_closing_run(runs: list[Run]) -> int:
+def find_last_closing_run(runs: list[Run]) -> int:
     """Return the index of the last user run with more than results, or -1. It closes the server turns before it."""
     for number in range(len(runs) - 1, -1, -1):
         if runs[number].role == "user" and not runs[number].results_only:
@@ -175,19 +175,19 @@ def last_closing_run(runs: list[Run]) -> int:
     return -1
 
 
-def with_inner(run: Run) -> Iterator[tuple[str, Any]]:
+def walk_blocks(run: Run) -> Iterator[tuple[str, Any]]:
     """Yield every block of a run with its path. Blocks inside another block come before it."""
     for spot in run.spots:
-        for block in _inside_first(spot.block):
+        for block in _walk_inside_first(spot.block):
             yield spot.path, block
 
 
-def _inside_first(block: Any, depth: int = 2) -> Iterator[Any]:
+def _walk_inside_first(block: Any, depth: int = 2) -> Iterator[Any]:
     kind = kind_of(block)
     holder = block.get("source") if kind == "document" else block
     content = holder.get("content") if kind in _HOLDERS and isinstance(holder, dict) else None
     for inner in content if isinstance(content, list) and depth else ():
-        yield from _inside_first(inner, depth - 1)
+        yield from _walk_inside_first(inner, depth - 1)
     yield block
 
 

@@ -23,7 +23,7 @@ from typing import Any, Final
 from attrs import frozen
 
 from toolloop._messages.check import check
-from toolloop._messages.edits import BlockEdit, MessageEdit, MessageGroup, live_turns, take_apart, turns_of
+from toolloop._messages.edits import BlockEdit, MessageEdit, MessageGroup, find_live_turns, take_apart, turns_of
 from toolloop._messages.reading import SERVER_CALLS, THINKING, is_blank, is_server_result, kind_of
 from toolloop._messages.rules import Problem
 from toolloop._public import set_module
@@ -83,7 +83,7 @@ def repair(messages: Sequence[Any]) -> Repaired:
     """
     work = _Repair([take_apart(number, message) for number, message in enumerate(messages)])
     work.run()
-    repaired = [edit.message() for edit in work.edits]
+    repaired = [edit.to_message() for edit in work.edits]
     remaining = tuple(problem for problem in check(repaired) if problem.level == "error")
     return Repaired(repaired, tuple(work.changes), remaining)
 
@@ -163,8 +163,8 @@ class _Repair:
         return part
 
     def _drop_repeated_calls(self) -> None:
-        for turn in live_turns(self.edits):
-            first = set(_calls(turn).values()) if turn.role == "assistant" else set()
+        for turn in find_live_turns(self.edits):
+            first = set(_list_calls(turn).values()) if turn.role == "assistant" else set()
             repeated = {
                 part: "duplicate-call"
                 for _, part in turn.places
@@ -205,32 +205,34 @@ class _Repair:
                 ordered += turn.edits
                 passed = len(held)
             else:
-                ordered += [*self._moved(held, passed), *turn.edits]
+                ordered += [*self._note_moved(held, passed), *turn.edits]
                 held, passed = [], 0
-        ordered += self._moved(held, passed)
+        ordered += self._note_moved(held, passed)
         # Edits without a role keep their positions.
         rest = iter(ordered)
         self.edits = [edit if edit.role is None else next(rest) for edit in self.edits]
 
-    def _moved(self, held: list[MessageEdit], passed: int) -> list[MessageEdit]:
+    def _note_moved(self, held: list[MessageEdit], passed: int) -> list[MessageEdit]:
         for edit in held[:passed]:
             self._note(edit.path, "system-place", "moved after the next user message")
         return held
 
     def _pair(self) -> None:
-        turns = live_turns(self.edits)
+        turns = find_live_turns(self.edits)
         answers: dict[MessageEdit, MessageEdit] = {}
         for number, turn in enumerate(turns):
             if turn.role == "user":
                 before = turns[number - 1] if number and turns[number - 1].role == "assistant" else None
-                self._repair_user_turn(turn, _calls(before))
+                self._repair_user_turn(turn, _list_calls(before))
             elif turn.role == "assistant" and (number + 1 == len(turns) or turns[number + 1].role != "user"):
                 last = turn.edits[-1]
-                if calls := list(_calls(turn).values()):
-                    answers[last] = MessageEdit(last.path, {"role": "user"}, "user", self._not_run(calls), changed=True)
+                if calls := list(_list_calls(turn).values()):
+                    answers[last] = MessageEdit(
+                        last.path, {"role": "user"}, "user", self._answer_not_run(calls), changed=True
+                    )
         self.edits = [new for edit in self.edits for new in (edit, answers.get(edit)) if new is not None]
 
-    def _not_run(self, calls: list[BlockEdit]) -> list[BlockEdit]:
+    def _answer_not_run(self, calls: list[BlockEdit]) -> list[BlockEdit]:
         for call in calls:
             self._note(call.path, "unanswered-call", "answered as not run")
         return [
@@ -260,18 +262,18 @@ class _Repair:
                 else:
                     unwanted[part] = "orphan-result"
         self._take(turn.edits, unwanted)
-        missing = self._not_run([part for call, part in calls.items() if call not in answered])
-        self._results_to_the_front([place for place in turn.places if place[1] not in unwanted], turn, missing)
+        missing = self._answer_not_run([part for call, part in calls.items() if call not in answered])
+        self._move_results_to_the_front([place for place in turn.places if place[1] not in unwanted], turn, missing)
 
     def _name_toolsets(self) -> None:
-        for before, turn in pairwise(live_turns(self.edits)):
-            calls = _calls(before if before.role == "assistant" else None)
+        for before, turn in pairwise(find_live_turns(self.edits)):
+            calls = _list_calls(before if before.role == "assistant" else None)
             for edit in turn.edits:
-                parts = [self._with_toolset(part, calls) for part in edit.parts]
+                parts = [self._set_toolset(part, calls) for part in edit.parts]
                 if parts != edit.parts:
                     edit.set(parts)
 
-    def _with_toolset(self, part: BlockEdit, calls: dict[str, BlockEdit]) -> BlockEdit:
+    def _set_toolset(self, part: BlockEdit, calls: dict[str, BlockEdit]) -> BlockEdit:
         call = calls.get(part.call or "") if part.kind == "tool_result" else None
         if call is None or call.toolset == part.toolset:
             return part
@@ -279,7 +281,7 @@ class _Repair:
         block = {key: value for key, value in part.block.items() if key != "toolset_name"}
         return BlockEdit(part.path, block if call.toolset is None else {**block, "toolset_name": call.toolset})
 
-    def _results_to_the_front(
+    def _move_results_to_the_front(
         self, places: list[tuple[MessageEdit, BlockEdit]], turn: MessageGroup, missing: list[BlockEdit]
     ) -> None:
         front = next((at for at, (_, part) in enumerate(places) if part.kind != "tool_result"), len(places))
@@ -293,7 +295,7 @@ class _Repair:
         target.set([*target.parts[:at], *late, *missing, *target.parts[at:]])
 
     def _drop_server_calls(self) -> None:
-        turns = live_turns(self.edits)
+        turns = find_live_turns(self.edits)
         closing = max((number for number, turn in enumerate(turns) if turn.closes), default=-1)
         waiting: dict[str, list[tuple[int, BlockEdit]]] = {}
         for number, turn in enumerate(turns):
@@ -313,7 +315,7 @@ class _Repair:
     def _drop_server_results(self) -> None:
         """Drop server results that are not after their call. Those before the last compaction do not count."""
         parts = [part for turn in turns_of(self.edits) for _, part in turn.places]
-        first = len(parts) - sum(len(turn.places) for turn in live_turns(self.edits))
+        first = len(parts) - sum(len(turn.places) for turn in find_live_turns(self.edits))
         called: set[str | None] = {None}
         orphans: dict[BlockEdit, str] = {}
         for number, part in enumerate(parts):
@@ -324,7 +326,7 @@ class _Repair:
         self._take(self.edits, orphans)
 
 
-def _calls(turn: MessageGroup | None) -> dict[str, BlockEdit]:
+def _list_calls(turn: MessageGroup | None) -> dict[str, BlockEdit]:
     """Return the calls of an assistant turn by id: the first of two with the same id."""
     calls: dict[str, BlockEdit] = {}
     for _, part in turn.places if turn else ():

@@ -9,15 +9,15 @@ from typing import Any
 from toolloop._messages.reading import (
     SERVER_CALLS,
     Run,
-    after_compaction,
     blocks_of,
+    drop_compacted,
+    find_unanswered_server_calls,
     is_directive,
+    is_made_by_code,
     is_server_result,
-    made_by_code,
+    read_text,
     role_of,
     runs_of,
-    text_key,
-    unanswered_server_calls,
 )
 from toolloop._public import set_module
 
@@ -41,7 +41,7 @@ def rounds(messages: Sequence[Any]) -> list[list[Any]]:
 
     """
     runs = runs_of(messages)
-    glued = _glued(runs)
+    glued = _find_glued(runs)
     # The first messages of runs that may begin a part. The other messages stay with those before them.
     starts = {run.messages[0] for number, run in enumerate(runs) if number not in glued}
     parts: list[list[Any]] = []
@@ -52,7 +52,7 @@ def rounds(messages: Sequence[Any]) -> list[list[Any]]:
     return parts
 
 
-def _glued(runs: list[Run]) -> set[int]:
+def _find_glued(runs: list[Run]) -> set[int]:
     """Return the runs that must stay with the run before them."""
     glued = {number for number, run in enumerate(runs) if run.role == "system"}
     calls_wait = False
@@ -74,8 +74,8 @@ def _ends_of_server_calls(runs: list[Run]) -> dict[int, int]:
     begun: dict[str, int] = {}
     for number, run in enumerate(runs):
         for spot in run.spots:
-            call = text_key(spot.block, "id") or ""
-            answered = text_key(spot.block, "tool_use_id") or ""
+            call = read_text(spot.block, "id") or ""
+            answered = read_text(spot.block, "tool_use_id") or ""
             if spot.kind in SERVER_CALLS:
                 begun[call] = number
             elif is_server_result(spot.kind) and answered in begun:
@@ -97,7 +97,7 @@ def open_server_calls(messages: Sequence[Any]) -> frozenset[str]:
     While a server call is open, the next message must be a user message with only results (source: rule 23 of the API
     notes; recorded requests).
     """
-    return frozenset(unanswered_server_calls(after_compaction(runs_of(messages))))
+    return frozenset(find_unanswered_server_calls(drop_compacted(runs_of(messages))))
 
 
 @set_module("toolloop.history")
@@ -112,7 +112,7 @@ def open_code_calls(messages: Sequence[Any]) -> bool:
         role = role_of(message)
         if role == "assistant":
             seen = True
-            if any(kind == "tool_use" and made_by_code(block) for _, block, kind in blocks_of(message)):
+            if any(kind == "tool_use" and is_made_by_code(block) for _, block, kind in blocks_of(message)):
                 return True
         elif seen and role is not None and not is_directive(message):
             break

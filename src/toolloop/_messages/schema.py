@@ -37,7 +37,7 @@ Shape = Callable[[str, str, JSON], Iterator[Flaw]]  # the path of an object, a k
 Members = Mapping[str, Shape]
 
 
-def named(value: JSON) -> str:
+def name_type(value: JSON) -> str:
     """Return the name of a value's JSON type."""
     if value is None:
         return "null"
@@ -53,7 +53,7 @@ _NAMES = (
 )
 
 
-def short(value: str) -> str:
+def quote_short(value: str) -> str:
     """Quote a string, shortened."""
     return repr(value if len(value) <= _LONGEST_QUOTE else f"{value[:_LONGEST_QUOTE]}…")
 
@@ -63,59 +63,59 @@ def join_key(path: str, key: str) -> str:
     return f"{path}.{key}" if path and key else path or key
 
 
-def _wrong_type(path: str, key: str, value: JSON, wanted: str) -> Flaw:
-    return Flaw(path, key, "block-fields", f"{repr(key) if key else 'the block'} is {named(value)}, not {wanted}")
+def _make_type_flaw(path: str, key: str, value: JSON, wanted: str) -> Flaw:
+    return Flaw(path, key, "block-fields", f"{repr(key) if key else 'the block'} is {name_type(value)}, not {wanted}")
 
 
-def _of_type(kind: type, name: str) -> Shape:
+def _accept_type(kind: type, name: str) -> Shape:
     def check(path: str, key: str, value: JSON) -> Iterator[Flaw]:
         if not isinstance(value, kind):
-            yield _wrong_type(path, key, value, name)
+            yield _make_type_flaw(path, key, value, name)
 
     return check
 
 
-STRING = _of_type(str, "a string")
-BOOLEAN = _of_type(bool, "true or false")
-OBJECT = _of_type(dict, "an object")
+STRING = _accept_type(str, "a string")
+BOOLEAN = _accept_type(bool, "true or false")
+OBJECT = _accept_type(dict, "an object")
 
 
-def anything(_path: str, _key: str, _value: JSON) -> Iterator[Flaw]:
+def accept_any(_path: str, _key: str, _value: JSON) -> Iterator[Flaw]:
     """Accept any value."""
     return iter(())
 
 
-def one_of(*values: str) -> Shape:
+def accept_one_of(*values: str) -> Shape:
     """Accept one of these strings."""
 
     def check(path: str, key: str, value: JSON) -> Iterator[Flaw]:
         if not isinstance(value, str):
-            yield _wrong_type(path, key, value, "a string")
+            yield _make_type_flaw(path, key, value, "a string")
         elif value not in values:
-            yield Flaw(path, key, "block-fields", f"{key!r} is {short(value)}; it may be {', '.join(values)}")
+            yield Flaw(path, key, "block-fields", f"{key!r} is {quote_short(value)}; it may be {', '.join(values)}")
 
     return check
 
 
-def matching(pattern: str) -> Shape:
+def accept_matching(pattern: str) -> Shape:
     """Accept a string that fully matches a pattern."""
     compiled = re.compile(pattern)
 
     def check(path: str, key: str, value: JSON) -> Iterator[Flaw]:
         if not isinstance(value, str):
-            yield _wrong_type(path, key, value, "a string")
+            yield _make_type_flaw(path, key, value, "a string")
         elif not compiled.fullmatch(value):
-            yield Flaw(path, key, "block-fields", f"the {key} {short(value)} does not match {pattern}")
+            yield Flaw(path, key, "block-fields", f"the {key} {quote_short(value)} does not match {pattern}")
 
     return check
 
 
-def list_of(inner: Shape) -> Shape:
+def accept_list_of(inner: Shape) -> Shape:
     """Accept a list of values of one shape."""
 
     def check(path: str, key: str, value: JSON) -> Iterator[Flaw]:
         if not isinstance(value, list):
-            yield _wrong_type(path, key, value, "a list")
+            yield _make_type_flaw(path, key, value, "a list")
             return
         for index, item in enumerate(value):
             yield from inner(path, f"{key}[{index}]", item)
@@ -123,7 +123,7 @@ def list_of(inner: Shape) -> Shape:
     return check
 
 
-def string_or(inner: Shape) -> Shape:
+def accept_string_or(inner: Shape) -> Shape:
     """Accept a string, or a value of another shape."""
 
     def check(path: str, key: str, value: JSON) -> Iterator[Flaw]:
@@ -132,7 +132,7 @@ def string_or(inner: Shape) -> Shape:
     return check
 
 
-def members(required: Members, optional: Members | None = None, *, name: str | None = None) -> Shape:
+def accept_members(required: Members, optional: Members | None = None, *, name: str | None = None) -> Shape:
     """Accept an object with only these members. An optional member may be null.
 
     Args:
@@ -145,21 +145,21 @@ def members(required: Members, optional: Members | None = None, *, name: str | N
 
     def check(path: str, key: str, value: JSON) -> Iterator[Flaw]:
         if not isinstance(value, dict):
-            yield _wrong_type(path, key, value, "an object")
+            yield _make_type_flaw(path, key, value, "an object")
             return
         inside, owner = join_key(path, key), repr(key) if key else "the block"
         for missing in (member for member in required if member not in value):
             yield Flaw(inside, missing, "block-fields", f"{owner} has no {missing!r}")
         for member, item in value.items():
             if member not in known:
-                yield Flaw(inside, member, "unknown-key", f"{name or owner} has no key {short(member)}")
+                yield Flaw(inside, member, "unknown-key", f"{name or owner} has no key {quote_short(member)}")
             elif item is not None or member in required:
                 yield from known[member](inside, member, item)
 
     return check
 
 
-def tagged(shapes: Mapping[str, Shape], *, unknown: str = "block-fields") -> Shape:
+def accept_tagged(shapes: Mapping[str, Shape], *, unknown: str = "block-fields") -> Shape:
     """Accept an object whose `type` determines its shape.
 
     Args:
@@ -170,7 +170,7 @@ def tagged(shapes: Mapping[str, Shape], *, unknown: str = "block-fields") -> Sha
 
     def check(path: str, key: str, value: JSON) -> Iterator[Flaw]:
         if not isinstance(value, dict):
-            yield _wrong_type(path, key, value, "an object")
+            yield _make_type_flaw(path, key, value, "an object")
             return
         kind = value.get("type")
         if isinstance(kind, str) and kind in shapes:
@@ -178,7 +178,9 @@ def tagged(shapes: Mapping[str, Shape], *, unknown: str = "block-fields") -> Sha
             return
         owner, options = repr(key) if key else "the block", ", ".join(shapes)
         if isinstance(kind, str):
-            yield Flaw(join_key(path, key), "type", unknown, f"{owner} has the type {short(kind)}; it may be {options}")
+            yield Flaw(
+                join_key(path, key), "type", unknown, f"{owner} has the type {quote_short(kind)}; it may be {options}"
+            )
         else:
             yield Flaw(join_key(path, key), "type", "block-fields", f"{owner} has no type; it may be {options}")
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from attrs import frozen
 
-from toolloop._messages.reading import Run, is_summary, kind_of, runs_of, text_key
+from toolloop._messages.reading import Run, is_summary, kind_of, read_text, runs_of
 from toolloop.machine.values.jsontext import decode
 
 ADDITION: Final = "tool_addition"
@@ -80,7 +80,7 @@ def list_defined(messages: Iterable[Any]) -> list[dict[str, Any]]:
     known: dict[str, dict[str, Any]] = {}
     for change in find_changes(runs_of(messages)):
         definition = change.definition
-        name = text_key(definition or change.tool, "name") or str(definition.get("type"))
+        name = read_text(definition or change.tool, "name") or str(definition.get("type"))
         known |= {name: definition} if definition else {}
         if change.kind == _REMOVAL:
             found.pop(name, None)

@@ -10,16 +10,16 @@ from toolloop._messages.models import takes_prefill, takes_system_messages
 from toolloop._messages.reading import (
     THINKING,
     Run,
-    after_compaction,
-    content_path,
+    drop_compacted,
+    find_unanswered_server_calls,
     is_directive,
     is_server_result,
     is_summary,
-    message_path,
+    make_content_path,
+    make_message_path,
+    read_text,
     role_of,
-    text_key,
-    unanswered_server_calls,
-    with_inner,
+    walk_blocks,
 )
 from toolloop._messages.rules import Level, Problems
 
@@ -29,29 +29,31 @@ def check_turns(  # noqa: PLR0913 - the parts of a request, by name
 ) -> None:
     """Check the order of turns, their ends, and the rules that depend on the model and the request."""
     if runs and runs[0].role == "assistant" and not (runs[0].spots and is_summary(runs[0].spots[0].block)):
-        findings.add("assistant-first", message_path(runs[0].messages[0]), "the history begins with the assistant")
+        findings.add("assistant-first", make_message_path(runs[0].messages[0]), "the history begins with the assistant")
     for run in runs:
         for number in () if run.role == "system" else run.messages:
             if messages[number]["content"] == []:
                 # Models that accept a prefill may accept an empty one.
                 is_last = run is runs[-1] and number == run.messages[-1]
                 level: Level | None = "warning" if is_last and _may_be_prefill(run, model) else None
-                findings.add("empty-content", content_path(number), f"this {run.role} message is empty", level=level)
-    _compactions(runs, findings)
+                findings.add(
+                    "empty-content", make_content_path(number), f"this {run.role} message is empty", level=level
+                )
+    _check_compactions(runs, findings)
     _ends(runs, findings)
-    _prefill(runs, findings, model=model, thinking=thinking)
-    _system(messages, runs, findings, model=model)
-    _thinking_first(runs, findings, model=model, thinking=thinking)
+    _check_prefill(runs, findings, model=model, thinking=thinking)
+    _check_system(messages, runs, findings, model=model)
+    _check_thinking_first(runs, findings, model=model, thinking=thinking)
     check_cache_marks(runs, findings, tools=tools)
     if tools == []:
-        _no_tools(runs, findings)
+        _check_no_tools(runs, findings)
 
 
 def _may_be_prefill(run: Run, model: object) -> bool:
     return run.role == "assistant" and takes_prefill(model) is True
 
 
-def _compactions(runs: list[Run], findings: Problems) -> None:
+def _check_compactions(runs: list[Run], findings: Problems) -> None:
     spots = [spot for run in runs for spot in run.spots]
     for spot in spots[1:]:
         # Compaction blocks at the start of a reply are not signed, and are legal anywhere.
@@ -65,36 +67,36 @@ def _ends(runs: list[Run], findings: Problems) -> None:
             findings.add("thinking-last", run.spots[-1].path, "the assistant turn ends in thinking")
 
 
-def _prefill(runs: list[Run], findings: Problems, *, model: object, thinking: Any) -> None:
+def _check_prefill(runs: list[Run], findings: Problems, *, model: object, thinking: Any) -> None:
     if not runs or runs[-1].role != "assistant" or not runs[-1].spots:
         return
     last = runs[-1].spots[-1]
     after_server = is_server_result(last.kind)
-    if not (after_server or last.kind in {"text", *THINKING}) or unanswered_server_calls(runs[-1:]):
+    if not (after_server or last.kind in {"text", *THINKING}) or find_unanswered_server_calls(runs[-1:]):
         return  # a paused turn is sent back unchanged; the other blocks that may end one are unknown
     takes = takes_prefill(model)
-    thinks = isinstance(thinking, dict) and text_key(thinking, "type") in ("enabled", "adaptive")
+    thinks = isinstance(thinking, dict) and read_text(thinking, "type") in ("enabled", "adaptive")
     if thinks or takes is False:
         why = "with thinking" if thinks else "to this model"
         # Every recorded pause ends in a server call. A pause that ends in its result is likely also legal.
         level: Level | None = "warning" if after_server else None
         message = f"a request {why} cannot end in an assistant message"
-        findings.add("prefill", message_path(last.message), message, level=level)
+        findings.add("prefill", make_message_path(last.message), message, level=level)
     elif takes and last.kind == "text":
-        text = text_key(last.block, "text") or ""
+        text = read_text(last.block, "text") or ""
         if text.strip() and text != text.rstrip():
             findings.add("trailing-whitespace", last.path, "the last assistant message ends in whitespace")
 
 
-def _system(messages: Sequence[Any], runs: list[Run], findings: Problems, *, model: object) -> None:
+def _check_system(messages: Sequence[Any], runs: list[Run], findings: Problems, *, model: object) -> None:
     if takes_system_messages(model) is False:
         for number, message in enumerate(messages):
             if is_directive(message) or role_of(message) == "system":
-                findings.add("system-model", message_path(number), f"{model} does not accept system messages")
+                findings.add("system-model", make_message_path(number), f"{model} does not accept system messages")
     for number, run in enumerate(runs):
         if run.role != "system":
             continue
-        first, last = message_path(run.messages[0]), message_path(run.messages[-1])
+        first, last = make_message_path(run.messages[0]), make_message_path(run.messages[-1])
         if number == 0:
             findings.add(
                 "system-place", first, "the history begins with it", remedy="Use the `system` parameter of the request."
@@ -109,15 +111,15 @@ def _ends_in_server_result(run: Run) -> bool:
     return bool(run.spots) and is_server_result(run.spots[-1].kind)
 
 
-def _thinking_first(runs: list[Run], findings: Problems, *, model: object, thinking: Any) -> None:
+def _check_thinking_first(runs: list[Run], findings: Problems, *, model: object, thinking: Any) -> None:
     if not isinstance(thinking, dict) or thinking.get("type") != "enabled" or takes_prefill(model) is None:
         return
-    turns = [run for run in after_compaction(runs) if run.role != "system"]
-    replies = list(_open_turn(turns))
+    turns = [run for run in drop_compacted(runs) if run.role != "system"]
+    replies = list(_walk_open_turn(turns))
     # The model thinks once at the start of a turn, or before each call. Both histories are valid.
     if replies and not any(_begins_with_thinking(run) for run in replies):
         findings.add(
-            "thinking-first", message_path(replies[0].messages[0]), "this turn of calls begins without thinking"
+            "thinking-first", make_message_path(replies[0].messages[0]), "this turn of calls begins without thinking"
         )
 
 
@@ -126,7 +128,7 @@ def _begins_with_thinking(run: Run) -> bool:
     return next((kind for kind in run.kinds if kind != "compaction"), None) in THINKING
 
 
-def _open_turn(turns: list[Run]) -> Iterator[Run]:
+def _walk_open_turn(turns: list[Run]) -> Iterator[Run]:
     """Yield the assistant runs of the open turn, from the last one back to the last text of the user."""
     if not turns or turns[-1].role != "user":
         return
@@ -140,27 +142,27 @@ def _open_turn(turns: list[Run]) -> Iterator[Run]:
 def check_cache_marks(runs: list[Run], findings: Problems, *, tools: Any) -> None:
     """Check the number and the order of all cache marks. `tools`: what stands before the messages."""
     short = False
-    for count, (path, mark) in enumerate(marks_in(runs, tools)):
+    for count, (path, mark) in enumerate(find_marks(runs, tools)):
         if count == MOST_CACHE_MARKS:
             findings.add("cache-marks", path, f"the request has more than {MOST_CACHE_MARKS} cache marks")
-        if text_key(mark, "ttl") != "1h":
+        if read_text(mark, "ttl") != "1h":
             short = True
         elif short:
             findings.add("cache-marks", path, "a cache mark with a ttl of an hour is after one of five minutes")
 
 
-def marks_in(runs: list[Run], tools: Any = None) -> Iterator[tuple[str, dict[str, Any]]]:
+def find_marks(runs: list[Run], tools: Any = None) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the cache marks in the order of the request. Marks inside a block come before the block's own."""
     for index, tool in enumerate(tools if isinstance(tools, list) else ()):
         if isinstance(tool, dict) and isinstance(mark := tool.get("cache_control"), dict):
             yield f"tools[{index}]", mark
     for run in runs:
-        for path, block in with_inner(run):
+        for path, block in walk_blocks(run):
             if isinstance(block, dict) and isinstance(mark := block.get("cache_control"), dict):
                 yield path, mark
 
 
-def _no_tools(runs: list[Run], findings: Problems) -> None:
+def _check_no_tools(runs: list[Run], findings: Problems) -> None:
     for run in runs:
         for spot in run.spots:
             if spot.kind in ("tool_use", "tool_result"):

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from attrs import frozen
 
 from toolloop._messages.reading import runs_of
-from toolloop._messages.turn_order import marks_in
+from toolloop._messages.turn_order import find_marks
 from toolloop.machine.values.chain import Chain
 from toolloop.machine.values.jsontext import JSON, decode, encode
 
@@ -66,7 +66,7 @@ def _read_marks(text: bytes) -> CacheMarks:
 
 def _is_mixed(text: bytes) -> bool:
     """Return whether a mark of an hour follows one of five minutes in a message."""
-    are_long = [mark.get("ttl") == "1h" for _, mark in marks_in(runs_of([decode(text.decode())]))]
+    are_long = [mark.get("ttl") == "1h" for _, mark in find_marks(runs_of([decode(text.decode())]))]
     return are_long != sorted(are_long, reverse=True)
 
 

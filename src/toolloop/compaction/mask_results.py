@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Final
 
 from attrs import evolve, field, frozen
 
-from toolloop._messages.reading import blocks_of, kind_of, role_of, text_key
+from toolloop._messages.reading import blocks_of, kind_of, read_text, role_of
 from toolloop.compaction.segments import Segment, last_compaction, segments_of, tail_of
 from toolloop.compaction.strategy import Edit, EditStrategy, at_least, edit_of, last_reply, live_tokens
 from toolloop.compaction.tokens import Outline, content_tokens, message_tokens, outline_of
@@ -68,7 +68,7 @@ class MaskResults(EditStrategy):
     def _masked(self, segment: Segment) -> list[tuple[Outline, Outline]]:
         """Return the messages with masked results, each after the message that it replaces."""
         names = {
-            text_key(block, "id") or "": text_key(block, "name") or ""
+            read_text(block, "id") or "": read_text(block, "name") or ""
             for message in segment.messages
             if role_of(message) == "assistant"
             for _, block, kind in blocks_of(message)
@@ -86,7 +86,7 @@ class MaskResults(EditStrategy):
         tokens = content_tokens([block])
         if kind_of(block) != "tool_result" or tokens < self.min_tokens or _stays(block.get("content")):
             return block
-        call_id = text_key(block, "tool_use_id") or ""
+        call_id = read_text(block, "tool_use_id") or ""
         name = names.get(call_id) or "a call"
         how = f" Read it with {name_result(call_id)}, ...)." if self._is_read and name != READ_RESULT else ""
         masked = {**block, "content": f"{MASK_START}the result of {name}, about {tokens} tokens.{how}]"}

@@ -10,7 +10,7 @@ from typing import Any, Final
 from attrs import frozen
 
 from toolloop._messages.check import check_order
-from toolloop._messages.reading import THINKING, after_compaction, blocks_of, is_directive, role_of, runs_of
+from toolloop._messages.reading import THINKING, blocks_of, drop_compacted, is_directive, role_of, runs_of
 from toolloop._messages.repair import repair
 from toolloop._messages.rounds import open_code_calls, rounds
 from toolloop._messages.tool_changes import find_changes
@@ -68,7 +68,7 @@ def segments_of(outlines: Sequence[Outline]) -> list[Segment]:
 def _segment(outlines: Sequence[Outline], messages: Sequence[Any], *, is_summary: bool) -> Segment:
     runs = runs_of(messages)
     turns = [run for run in runs if run.role != "system"]
-    live = [run for run in after_compaction(runs) if run.role != "system"]
+    live = [run for run in drop_compacted(runs) if run.role != "system"]
     return Segment(
         tuple(outlines),
         tuple(messages),

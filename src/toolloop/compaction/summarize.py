@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Final
 
 from attrs import Factory, field, frozen
 
-from toolloop._messages.reading import kind_of, text_key
+from toolloop._messages.reading import kind_of, read_text
 from toolloop._requests.params import Secrets, check_params, split
 from toolloop._requests.request_maker import RequestMaker
 from toolloop.compaction.segments import (
@@ -89,7 +89,7 @@ class Summary:
             raise SummaryFailed("the model made calls instead of a summary")
         if stop not in _COMPLETE:
             raise SummaryFailed(f"the summary is incomplete: the stop reason of the reply is {stop}")
-        return self.finish_text("".join(text_key(block, "text") or "" for block in blocks if kind_of(block) == "text"))
+        return self.finish_text("".join(read_text(block, "text") or "" for block in blocks if kind_of(block) == "text"))
 
     def finish_text(self, text: object) -> Edit:
         """Return the compacted history for the text of a summary.

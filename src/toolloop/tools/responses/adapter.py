@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from attrs import frozen
 
-from toolloop._messages.blocks import BLOCKS, kinds_taken, type_of
+from toolloop._messages.blocks import BLOCKS, list_result_kinds, type_of
 from toolloop._public import set_module
 from toolloop.machine.values.jsontext import JSON, describe_type, encode, make_well_formed
 from toolloop.tools.responses.content import Content, as_block, content_of, following, plain_text_of, takes
@@ -171,7 +171,7 @@ def _asked(call: Any) -> _Asked:
     if not isinstance(call_id, str) or not call_id.strip():
         raise ValueError(f"cannot make a tool_result: expected a tool_use block with an id, got id {call_id!r}")
     by_code = str(of(of(call, "caller"), "type")).startswith("code_execution")
-    kinds = kinds_taken(by_code=by_code, toolset=toolset)
+    kinds = list_result_kinds(by_code=by_code, toolset=toolset)
     return _Asked(call_id, str(of(call, "name")), kinds, by_code, toolset if isinstance(toolset, str) else None)
 
 

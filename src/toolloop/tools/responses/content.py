@@ -8,7 +8,7 @@ from typing import Any
 
 from attrs import frozen
 
-from toolloop._messages.blocks import MOST_CACHE_MARKS, RESULT_KINDS, is_known, kinds_taken, misfits, type_of
+from toolloop._messages.blocks import MOST_CACHE_MARKS, RESULT_KINDS, find_misfits, is_known, list_result_kinds, type_of
 from toolloop.machine.values.jsontext import JSON, describe_type, make_well_formed
 from toolloop.tools.responses.failure_texts import Unsendable, describe_failure, headline
 from toolloop.tools.responses.files import block_of_file
@@ -108,7 +108,7 @@ def _is_content(item: Any) -> bool:
     block = as_block(item)
     if block is None or _MARKS[kind] not in block:
         return False
-    return kind != "text" or not misfits({**block, "text": "words"} if _is_blank(block) else block)
+    return kind != "text" or not find_misfits({**block, "text": "words"} if _is_blank(block) else block)
 
 
 def as_block(item: Any) -> dict[str, JSON] | None:
@@ -120,7 +120,7 @@ def as_block(item: Any) -> dict[str, JSON] | None:
 
 def takes(kinds: Collection[str], kind: str) -> bool:
     """Return whether a result may hold a block of this type. Ordinary results accept unknown, newer types."""
-    return kind in kinds or (not is_known(kind) and kinds_taken(by_code=False, toolset=None).issubset(kinds))
+    return kind in kinds or (not is_known(kind) and list_result_kinds(by_code=False, toolset=None).issubset(kinds))
 
 
 def following(blocks: Iterable[Any]) -> list[dict[str, JSON]]:
@@ -234,7 +234,7 @@ class _Reader:
             return block  # a type that is newer than this library; the API validates it
         if _is_blank(block):
             return ""
-        for path, said in misfits(block):
+        for path, said in find_misfits(block):
             raise Unsendable(f"{where}{'.' if path else ''}{path}: {said}")
         if kind == "tool_reference" and self.known_tools is not None and block["tool_name"] not in self.known_tools:
             raise Unsendable(f"{where} refers to the unknown tool {block['tool_name']!r}")

@@ -9,7 +9,7 @@ from typing import Any, TypeGuard
 
 from attrs import evolve, frozen
 
-from toolloop._messages.blocks import BLOCKS, kinds_taken
+from toolloop._messages.blocks import BLOCKS, list_result_kinds
 from toolloop.machine.values.calls import Call, Outcome, Result, text_of_content
 from toolloop.machine.values.jsontext import JSON, decode, encode, make_well_formed
 from toolloop.machine.values.setup import Texts
@@ -132,7 +132,7 @@ class ResultMaker:
 
 def kinds_for(call: Call) -> frozenset[str]:
     """Return the types of blocks that the result of a call may hold."""
-    return kinds_taken(by_code=call.by_code, toolset=call.toolset)
+    return list_result_kinds(by_code=call.by_code, toolset=call.toolset)
 
 
 def _tool_use(call: Call) -> dict[str, JSON]:
