@@ -26,7 +26,7 @@ from tests.kit.journals import (
 )
 from tests.kit.warm_python import run
 from toolloop._journal.journal import Journal, LocalJournal
-from toolloop._journal.records import PendingRecord, new_id
+from toolloop._journal.records import PendingRecord, make_id
 from toolloop.errors import CallerError, Conflict, StoreError
 from toolloop.events import RequestStarted
 from toolloop.machine.message_ids import derive_reply_id
@@ -152,7 +152,7 @@ def test_a_clock_that_fails_stands_still(clock: Callable[[], Any]) -> None:
 
 def test_ids_grow() -> None:
     """So an index grows at its end."""
-    ids = [new_id() for _ in range(300)]
+    ids = [make_id() for _ in range(300)]
     assert ids == sorted(set(ids))
     assert len({each[:6] for each in ids}) == 1
 
@@ -163,7 +163,7 @@ from functools import partial
 from tests.kit.journals import *
 from tests.kit.journals import assert_sound, encode, ev, names, new_journal, open_journal
 from toolloop.errors import IllegalCommand
-from toolloop._journal.records import new_id
+from toolloop._journal.records import make_id
 from toolloop.machine.values.calls import Result
 from toolloop.stores import SqliteStore
 
@@ -183,7 +183,7 @@ def hold():
 thread = threading.Thread(target=hold)
 thread.start()
 held.wait(30)
-before = new_id()
+before = make_id()
 child = os.fork()
 if child:
     forked.set()
@@ -199,7 +199,7 @@ if child:
 else:
     code = 1
     try:
-        assert new_id()[:6] != before[:6]
+        assert make_id()[:6] != before[:6]
         end = ev.Ended("t1", Result(encode("paid")), iteration=1, attempt=1)
         for act in (partial(journal.record, end), journal.commit, journal.refresh, lease.acquire):
             try:

@@ -30,7 +30,7 @@ from toolloop import (
     Yielded,
     tool,
 )
-from toolloop._journal.records import new_id
+from toolloop._journal.records import make_id
 from toolloop.events import RequestAnswered
 from toolloop.machine.record import journal_events as ev
 from toolloop.stores.codec import FORMAT, encode_event
@@ -208,11 +208,11 @@ def test_a_turn_writes_the_same_bytes_at_round_300_and_at_round_900(tmp_path: Pa
     """The ids of events grow, so each write changes the last pages of the index and no others."""
     log, head, sizes = tmp_path / "loops.db-wal", Head("ready"), list[int]()
     with SqliteStore(tmp_path / "loops.db") as store:
-        rev = store.create("loop", [encode_event(new_id(), ev.Ticked())], head=head)
+        rev = store.create("loop", [encode_event(make_id(), ev.Ticked())], head=head)
         store._file.read(lambda connection: connection.execute("PRAGMA wal_autocheckpoint = 0"))
         for _ in range(900):
             sizes.append(log.stat().st_size)
-            turn = [encode_event(new_id(), ev.Continued(("x" * 100,))) for _ in range(5)]
+            turn = [encode_event(make_id(), ev.Continued(("x" * 100,))) for _ in range(5)]
             rev = store.append("loop", turn, expected_rev=rev, head=head)
     assert sizes[899] - sizes[800] < 1.02 * (sizes[400] - sizes[301])
 

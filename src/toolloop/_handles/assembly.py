@@ -24,7 +24,7 @@ from toolloop._handles.waking import WakeUp
 from toolloop._journal.journal import Journal, LocalJournal
 from toolloop._journal.lease import DriverLease, DriverName
 from toolloop._journal.shared_journal import SharedJournal
-from toolloop._journal.store_access import safely
+from toolloop._journal.store_access import call_store
 from toolloop.errors import Conflict
 from toolloop.machine.queries import under_way
 from toolloop.machine.record.journal_events import Woken
@@ -148,7 +148,7 @@ def assemble(parts: LoopParts, driver_class: type[D], options: DriveOptions = AL
 
 
 def _read_metadata(store: Store, loop_id: str) -> Mapping[str, str]:
-    return safely(loop_id, partial(store.head, loop_id)).metadata
+    return call_store(loop_id, partial(store.head, loop_id)).metadata
 
 
 def _make_woken(wake_up: WakeUp, journal: Journal, name: DriverName | None, runtime: Runtime) -> Woken:

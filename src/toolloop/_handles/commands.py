@@ -35,7 +35,7 @@ from toolloop._interface.message_edits import (
     refuse_lost_pause,
     stale_edit,
 )
-from toolloop._journal.batch_writer import changed_metadata
+from toolloop._journal.batch_writer import merge_metadata
 from toolloop._messages.tool_changes import decode_changing, list_names_ever_defined, may_change_tools
 from toolloop._requests.output import find_format, with_format
 from toolloop.errors import IllegalCommand, InvalidHistory
@@ -109,7 +109,7 @@ class Commands:
             TypeError, ValueError: it is not metadata, or too much.
 
         """
-        before = changed_metadata(known, state)
+        before = merge_metadata(known, state)
         check_metadata({key: value for key, value in {**before, **changes}.items() if value is not None})
         changed = [(key, before.get(key), value) for key, value in changes.items() if before.get(key) != value]
         return ev.MetadataChanged(tuple(changed), by, **self._date(by)) if changed else None

@@ -13,7 +13,7 @@ from toolloop._handles.commands import refusal
 from toolloop._handles.opening import LoopParts
 from toolloop._handles.waking import WakeUp
 from toolloop._interface.decisions import name_of
-from toolloop._journal.store_access import Place, load_journal, safely
+from toolloop._journal.store_access import Place, call_store, load_journal
 from toolloop._requests.params import Secrets
 from toolloop.errors import IllegalCommand, LoopNotFound
 from toolloop.machine.record.journal_events import Adopted
@@ -109,5 +109,5 @@ class Fork:
             return copy
         known = place.metadata
         with suppress(LoopNotFound):  # else the original is not stored yet
-            known = safely(original, partial(place.store.head, original)).metadata
+            known = call_store(original, partial(place.store.head, original)).metadata
         return evolve(copy, place=self.place(place.store, original, copied, known))

@@ -23,8 +23,8 @@ from toolloop._interface.loop_params import read_brought_tools
 from toolloop._interface.shown import bind_to_digest
 from toolloop._interface.standing import Standing
 from toolloop._journal.event_bus import LOG
-from toolloop._journal.records import said_id
-from toolloop._journal.store_access import safely
+from toolloop._journal.records import make_said_id
+from toolloop._journal.store_access import call_store
 from toolloop.errors import CallerError, Conflict, IllegalCommand, ToolLoopError
 from toolloop.machine.values.calls import Command, Decision
 from toolloop.machine.values.jsontext import JSON, describe_type
@@ -242,7 +242,7 @@ class HandleBase(LoopReads[D], Generic[ProviderOrClient, D]):
             InvalidHistory: the API would refuse the messages at this point.
 
         """
-        texts, name, brought = said_turn(messages, "say()"), said_id(key), read_brought_tools(tools)
+        texts, name, brought = said_turn(messages, "say()"), make_said_id(key), read_brought_tools(tools)
         said = partial(self._parts.commands.say, texts=texts, said_id=name, by=name_of(by), tools=brought)
         self._parts.issuer.issue("say()", said, firm=False)
         return name
@@ -318,7 +318,7 @@ class HandleBase(LoopReads[D], Generic[ProviderOrClient, D]):
             why = "the loop has no store, and so no metadata. Give the handle a store"
             raise IllegalCommand(f"set_metadata(): {why}", state="no store", asked="set_metadata()", allowed=())
         self._parts.journal.commit()
-        return safely(self.loop_id, partial(place.store.head, self.loop_id)).metadata
+        return call_store(self.loop_id, partial(place.store.head, self.loop_id)).metadata
 
     def _change_metadata(self, changes: Mapping[str, str | None], known: Mapping[str, str], by: str | None) -> None:
         said = partial(self._parts.commands.set_metadata, changes=changes, known=known, by=by)

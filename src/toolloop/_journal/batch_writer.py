@@ -10,7 +10,7 @@ from attrs import Factory, evolve, field, frozen
 
 from toolloop._interface.heads import PendingRows, head_of
 from toolloop._journal.records import PendingRecord
-from toolloop._journal.store_access import KNOWN, Known, Place, Weight, keep_checkpoint, safely
+from toolloop._journal.store_access import KNOWN, Known, Place, Weight, call_store, keep_checkpoint
 from toolloop._journal.tally import Tally, count_journal, find_counted
 from toolloop.machine.queries import status_of, waiting
 from toolloop.machine.record import journal_events as ev
@@ -92,20 +92,20 @@ class BatchWriter:
         """
         head, store, entries = self._make_head(batch, now), self._store, batch.entries
         if batch.rev == 0:
-            metadata = changed_metadata(self._metadata, batch.after)
+            metadata = merge_metadata(self._metadata, batch.after)
             append = partial(store.create, self._loop_id, entries, head=head, metadata=metadata)
         else:
             if batch.before.root.metadata != batch.after.root.metadata:
-                known = safely(self._loop_id, partial(store.head, self._loop_id)).metadata
-                head = evolve(head, metadata=changed_metadata(known, batch.after))
+                known = call_store(self._loop_id, partial(store.head, self._loop_id)).metadata
+                head = evolve(head, metadata=merge_metadata(known, batch.after))
             guards: dict[str, Any] = {"expected_rev": batch.rev, "first_id": batch.first_id, "lease": batch.lease}
             append = partial(store.append, self._loop_id, entries, head=head, **guards)
-        rev = safely(self._loop_id, append)
+        rev = call_store(self._loop_id, append)
         if not batch.is_sure or rev != batch.rev + len(entries):
             return None
         self._written = rev, head
         self._tally = rev, self._counted
-        self._weight = self._weight.plus(entries)
+        self._weight = self._weight.add(entries)
         self._has_ended_turn |= any(isinstance(after.root.phase, _AT_REST) for _, after in batch.steps)
         if batch.after.root.phase.round is None:
             self._closed = batch.after, rev, self._weight
@@ -113,7 +113,7 @@ class BatchWriter:
 
     def count(self, entries: Iterable[Entry]) -> None:
         """Count the weight of stored events."""
-        self._weight = self._weight.plus(entries)
+        self._weight = self._weight.add(entries)
 
     def leave(self, state: State, rev: int, first_id: str | None, lease: Lease | None) -> None:
         """At the end of a turn, leave the stored state to those who open the loop next. A driver keeps checkpoints."""
@@ -138,7 +138,7 @@ class BatchWriter:
         """Return the head after a batch. `attempts` is 0 after an answered request."""
         before, after, is_handed_over = batch.before, batch.after, batch.is_handed_over
         if not is_handed_over and batch.rev and status_of(before) == status_of(after) == "needs_command":
-            row = safely(self._loop_id, partial(self._store.head, self._loop_id))
+            row = call_store(self._loop_id, partial(self._store.head, self._loop_id))
             is_handed_over = row.status == "needs_command"  # it is still the turn of another driver's caller
         attempts = 0 if any(isinstance(event, ev.Replied) for event, _ in batch.steps) else None
         earlier = self._find_earlier(before, after, batch.rev)
@@ -153,7 +153,7 @@ class BatchWriter:
         if not rev or not waiting(after) or not waiting(before):
             return None
         at, head = self._written
-        return head if at == rev else safely(self._loop_id, partial(self._store.head, self._loop_id)).head
+        return head if at == rev else call_store(self._loop_id, partial(self._store.head, self._loop_id)).head
 
     def _count(self, steps: Sequence[tuple[ev.Event, State]], before: State, rev: int) -> str | None:
         """Return the tally after these events, as text; None if they do not change it."""
@@ -177,17 +177,17 @@ class BatchWriter:
 
     def _read_tally(self, rev: int) -> Tally:
         """Return the tally in the row of the loop; without one, that of its journal up to a revision."""
-        text = safely(self._loop_id, partial(self._store.head, self._loop_id)).head.tally
+        text = call_store(self._loop_id, partial(self._store.head, self._loop_id)).head.tally
         return count_journal(self._store, self._loop_id, rev) if text is None else Tally.read(text)
 
     def _read_secret(self) -> str:
         """Return the secret of the store, which it is asked for once."""
         if self._key is None:
-            self._key = safely(self._loop_id, self._store.secret)
+            self._key = call_store(self._loop_id, self._store.secret)
         return self._key
 
 
-def changed_metadata(known: Mapping[str, str], state: State) -> dict[str, str]:
+def merge_metadata(known: Mapping[str, str], state: State) -> dict[str, str]:
     """Return the metadata of a loop. `known`: that of its row, now or earlier."""
     changed = {**known, **dict(state.root.metadata)}
     return {key: value for key, value in changed.items() if value is not None}

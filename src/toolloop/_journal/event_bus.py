@@ -153,7 +153,7 @@ class EventBus:
 
     def _log(self, event: WatchEvent) -> None:
         if LOG.isEnabledFor(logging.DEBUG):
-            extra = {**self._extra, "event": type(event).__name__, **logged_fields(event)}
+            extra = {**self._extra, "event": type(event).__name__, **list_logged_fields(event)}
             LOG.debug("%s", type(event).__name__, extra=extra)
         if isinstance(event, RepetitionDetected):
             found = {"tool": event.tool_name, "count": event.count}
@@ -169,7 +169,7 @@ class EventBus:
             LOG.warning(text, event.strategy, extra=self._extra | {"strategy": event.strategy})
 
 
-def logged_fields(event: WatchEvent) -> dict[str, Any]:
+def list_logged_fields(event: WatchEvent) -> dict[str, Any]:
     """Return the fields of an event without any text of people, models or tools."""
     logged: dict[str, Any] = {}
     for each in fields(type(event)):
@@ -190,7 +190,7 @@ def logged_fields(event: WatchEvent) -> dict[str, Any]:
     return logged
 
 
-def no_observers(_path: Path) -> Sequence[CalledObserver]:
+def find_no_observers(_path: Path) -> Sequence[CalledObserver]:
     """Return no observers."""
     return ()
 
@@ -209,17 +209,17 @@ class _Observers:
         self._watchers: dict[int, tuple[CalledObserver, CalledObserver | None]] = {}
 
     def tell(self, event: WatchEvent) -> None:
-        for observer in self._of(event.path):
-            with self._guarded():
+        for observer in self._list_called(event.path):
+            with self._guard():
                 observer(event)
 
     def enter_around(self, event: WatchEvent) -> AbstractContextManager[object]:
-        wanting: list[Any] = [each for each in self._of(event.path) if hasattr(type(each), "around")]
+        wanting: list[Any] = [each for each in self._list_called(event.path) if hasattr(type(each), "around")]
         if not wanting:
             return _NOTHING
         with ExitStack() as stack:
             for observer in wanting:
-                with self._guarded():
+                with self._guard():
                     manager = observer.around(event)
                     manager.__enter__()
                     stack.push(partial(self._leave, manager))
@@ -227,7 +227,7 @@ class _Observers:
 
     def _leave(self, manager: Any, *error: object) -> None:
         """Exit an observer's context manager. It cannot swallow or raise an exception."""
-        with self._guarded():
+        with self._guard():
             try:
                 manager.__exit__(*error)
             except BaseException as raised:
@@ -238,10 +238,10 @@ class _Observers:
         watchers: list[Any] = [watcher for _, watcher in tuple(self._watchers.values())]
         for watcher in watchers:
             if watcher is not None and hasattr(type(watcher), "close"):
-                with self._guarded():
+                with self._guard():
                     watcher.close()
 
-    def _of(self, path: Path) -> Iterator[CalledObserver]:
+    def _list_called(self, path: Path) -> Iterator[CalledObserver]:
         asked: list[CalledObserver] = []
         for observer in self.find(path):
             if not hasattr(type(observer), "for_loop"):
@@ -256,7 +256,7 @@ class _Observers:
         known = self._watchers.get(id(observer))
         if known is None:
             watcher = None
-            with self._guarded():
+            with self._guard():
                 depths = (depth for depth in range(len(path)) if self._is_observed_by(observer, path[:depth]))
                 watcher = observer.for_loop(WatchedLoop(self._loop_id, next(depths, len(path)), self._source))
             known = self._watchers.setdefault(id(observer), (observer, watcher))
@@ -266,7 +266,7 @@ class _Observers:
         return any(each is observer for each in self.find(path))
 
     @contextmanager
-    def _guarded(self) -> Generator[None, None, None]:
+    def _guard(self) -> Generator[None, None, None]:
         try:
             yield
         except Exception:

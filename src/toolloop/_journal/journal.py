@@ -24,10 +24,10 @@ from typing_extensions import override
 
 from toolloop._forks import keep_to_parent
 from toolloop._interface.call_names import join_path
-from toolloop._journal.event_bus import EventBus, ObserversOf, no_observers
-from toolloop._journal.records import Kind, MakeEvent, PendingRecord, is_new_turn, record_kind
+from toolloop._journal.event_bus import EventBus, ObserversOf, find_no_observers
+from toolloop._journal.records import Kind, MakeEvent, PendingRecord, is_new_turn, record_kind_of
 from toolloop._journal.reporting import watch
-from toolloop._journal.store_access import safely
+from toolloop._journal.store_access import call_store
 from toolloop.errors import AlreadyDecided, Conflict, IllegalCommand
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.loop import Path, Round, State, find_round_at
@@ -184,7 +184,7 @@ class PastCalls:
         return error if call is None else make_already_decided_error(str(error.call), call, type(error))
 
 
-def past_calls(store: Store, loop_id: str) -> PastCalls:
+def read_past_calls(store: Store, loop_id: str) -> PastCalls:
     """Return the decided calls of the closed rounds of a stored loop.
 
     Raises:
@@ -193,7 +193,7 @@ def past_calls(store: Store, loop_id: str) -> PastCalls:
     """
     from toolloop.stores.codec import replay  # noqa: PLC0415 - cattrs is loaded when it is first needed
 
-    return PastCalls.of(state for _, state in replay(safely(loop_id, partial(store.load, loop_id)).entries))
+    return PastCalls.of(state for _, state in replay(call_store(loop_id, partial(store.load, loop_id)).entries))
 
 
 class LocalJournal(Journal):
@@ -203,7 +203,7 @@ class LocalJournal(Journal):
     remote_drives = 0
     is_stored = False
 
-    def __init__(self, state: State, clock: Callable[[], float], observers: ObserversOf = no_observers) -> None:
+    def __init__(self, state: State, clock: Callable[[], float], observers: ObserversOf = find_no_observers) -> None:
         """Start from a state.
 
         Args:
@@ -248,7 +248,7 @@ class LocalJournal(Journal):
             self.state, self.turn = after, self.turn + is_new_turn(before, after)
             self._past.note(before, after)
             self.bus.note(seen)
-            return PendingRecord(event, kind or record_kind(event), stored=True)
+            return PendingRecord(event, kind or record_kind_of(event), stored=True)
 
     @override
     def issue(self, command: MakeEvent, *, firm: bool = True) -> None:

@@ -33,7 +33,7 @@ from toolloop._interface.progress import Progress
 from toolloop._journal.event_bus import LOG
 from toolloop._journal.progress import KeptProgress
 from toolloop._journal.shared_journal import SharedJournal
-from toolloop._journal.store_access import safely
+from toolloop._journal.store_access import call_store
 from toolloop.errors import Conflict, LoopNotFound, StoreError, ToolLoopError
 from toolloop.stores.optional import kept_progress, now_at, watching
 from toolloop.stores.process import describe_owner, standing, this_process
@@ -151,9 +151,9 @@ class DriverLease:
             try:
                 journal.commit()
                 journal.lease = None
-                lease = self._lease or safely(journal.loop_id, partial(journal.store.head, journal.loop_id)).lease
+                lease = self._lease or call_store(journal.loop_id, partial(journal.store.head, journal.loop_id)).lease
                 if lease is not None and lease.owner == self.owner:
-                    safely(journal.loop_id, partial(journal.store.release, lease))
+                    call_store(journal.loop_id, partial(journal.store.release, lease))
             except LoopNotFound:
                 pass
             except ToolLoopError:
@@ -240,7 +240,7 @@ class DriverLease:
         journal = self._journal
         known = journal.rev
         with suppress(Exception):  # whatever a store raises
-            row = safely(journal.loop_id, partial(journal.store.head, journal.loop_id))
+            row = call_store(journal.loop_id, partial(journal.store.head, journal.loop_id))
             if row.rev not in (known, journal.rev) and self._lease is not None:
                 with suppress(Conflict):
                     if not journal.refresh():
@@ -251,7 +251,9 @@ class DriverLease:
         """Return whether another driver holds the loop, and what it does now; None if the store fails."""
         journal = self._journal
         try:
-            return read_progress(journal.store, safely(journal.loop_id, partial(journal.store.head, journal.loop_id)))
+            return read_progress(
+                journal.store, call_store(journal.loop_id, partial(journal.store.head, journal.loop_id))
+            )
         except ToolLoopError:
             return None, Progress()
 
@@ -294,7 +296,7 @@ def is_held(store: Store, loop_id: str) -> bool:
         StoreError: the store failed.
 
     """
-    return is_driven(store, safely(loop_id, partial(store.head, loop_id)))
+    return is_driven(store, call_store(loop_id, partial(store.head, loop_id)))
 
 
 def is_driven(store: Store, row: StoredLoop) -> bool:
@@ -305,7 +307,9 @@ def is_driven(store: Store, row: StoredLoop) -> bool:
 
     """
     lease = row.lease
-    return lease is not None and not has_ended(lease.owner, lease.until, safely(row.loop_id, partial(now_at, store)))
+    return lease is not None and not has_ended(
+        lease.owner, lease.until, call_store(row.loop_id, partial(now_at, store))
+    )
 
 
 def read_progress(store: Store, row: StoredLoop) -> tuple[bool, Progress]:
@@ -319,7 +323,7 @@ def read_progress(store: Store, row: StoredLoop) -> tuple[bool, Progress]:
         return False, Progress()
     if row.status in ("ended", "failed"):  # what its driver last kept may be there until it gives the lease back
         return True, Progress()
-    return True, Progress.of(safely(row.loop_id, partial(kept_progress, store, row.loop_id)))
+    return True, Progress.of(call_store(row.loop_id, partial(kept_progress, store, row.loop_id)))
 
 
 def _make_refusal(held: Conflict, owner: str, until: float) -> Conflict:

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from functools import partial
 
-from toolloop._journal.store_access import safely
+from toolloop._journal.store_access import call_store
 from toolloop.stores.optional import lease_seconds, now_at
 from toolloop.stores.process import boot_clock
 from toolloop.stores.protocol import Lease, Store
@@ -40,7 +40,7 @@ class LeaseTerm:
 
     def now(self) -> float:
         """Return the time by the clock of the store. Raises `StoreError` if the store fails."""
-        return safely(self._loop_id, partial(now_at, self._store))
+        return call_store(self._loop_id, partial(now_at, self._store))
 
     def ask(self, ask: Callable[..., Lease]) -> Lease:
         """Take or renew a lease. `ask`: asks the store for a lease that ends at `until`, and may raise.
@@ -50,7 +50,7 @@ class LeaseTerm:
         with self._asking:  # so that the last end that the store keeps is the last one that is kept here
             asked_at, seconds = self.clock(), lease_seconds(self._store)
             until = self.now() + seconds
-            lease = safely(self._loop_id, partial(ask, until=until))
+            lease = call_store(self._loop_id, partial(ask, until=until))
             self._renew_at, self._over_at = asked_at + seconds / _RENEWALS, asked_at + seconds * (1 - _MARGIN)
             self.until = until
             return lease

@@ -14,7 +14,7 @@ from functools import partial
 from toolloop._forks import ProcessState
 from toolloop._interface.progress import Progress
 from toolloop._journal.event_bus import LOG
-from toolloop._journal.store_access import safely
+from toolloop._journal.store_access import call_store
 from toolloop.stores.optional import keep_progress, keeps_progress
 from toolloop.stores.protocol import Lease, Store
 
@@ -63,7 +63,7 @@ class KeptProgress:
         try:
             text = self._read(has_text=self.live is not None).to_json()
             if lease is not None and text != self._stored:
-                safely(self._loop_id, partial(keep_progress, self._store, lease, text))
+                call_store(self._loop_id, partial(keep_progress, self._store, lease, text))
                 if self._lease is lease:
                     self._stored, self._is_failing = text, False
         except Exception as error:  # noqa: BLE001 - whatever a store raises, or an object that a tool reported

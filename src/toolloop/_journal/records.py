@@ -66,7 +66,7 @@ class PendingRecord:
     @classmethod
     def make_first(cls, event: ev.Opened | ev.Adopted, state: State) -> PendingRecord:
         """Return the record with which a journal begins. `state`: the state after it."""
-        record = cls(event, "fact", new_id())
+        record = cls(event, "fact", make_id())
         record.after = state
         record.encode()
         return record
@@ -94,7 +94,7 @@ class PendingRecord:
         self.entry = encode_event(self.id, self.event)
 
 
-def record_kind(event: ev.Event) -> Kind:
+def record_kind_of(event: ev.Event) -> Kind:
     """Return the kind of an event, by its class: how to handle it on a conflict."""
     return "step" if isinstance(event, _STEPS) else "fact"
 
@@ -122,12 +122,12 @@ def _make_ids() -> Iterator[str]:
 _IDS = ProcessState(_make_ids)
 
 
-def new_id() -> str:
+def make_id() -> str:
     """Return a unique id, greater than the earlier ids of this process."""
     return next(_IDS.value)
 
 
-def said_id(key: str | None) -> str:
+def make_said_id(key: str | None) -> str:
     """Return an id for what a person says: a new one, or always the same one for a key.
 
     Raises:
@@ -135,7 +135,7 @@ def said_id(key: str | None) -> str:
         ValueError: the key is empty.
 
     """
-    return new_id() if key is None else derive_message_id(key)
+    return make_id() if key is None else derive_message_id(key)
 
 
 @set_module("toolloop.inbox")
@@ -163,9 +163,9 @@ def make_event_id(event: ev.Event, before: State, after: State) -> str:
     if isinstance(event, ev.Said):
         return event.id
     if not isinstance(event, ev.Ended) or not event.attempt or event.result is None:
-        return new_id()
+        return make_id()
     if find_round_at(before, event.path) is find_round_at(after, event.path):
-        return new_id()
+        return make_id()
     name = repr((event.path, event.above, event.iteration, event.call_id, event.attempt))
     digest = base64.urlsafe_b64encode(hashlib.sha256(name.encode()).digest())
     return f"end{event.iteration:05x}{digest[:_LENGTH].decode()}"
@@ -186,7 +186,7 @@ class OwnStarts:
     def __init__(self) -> None:
         """Begin without a start."""
         self.runs: dict[str, Run] = {}
-        self.report_id = new_id()
+        self.report_id = make_id()
 
     def add(self, items: Iterable[PendingRecord]) -> None:
         """Remember the starts among stored records."""

@@ -10,7 +10,7 @@ from attrs import evolve
 
 from toolloop._interface.heads import head_of
 from toolloop._journal.records import Run
-from toolloop._journal.store_access import load_journal, safely
+from toolloop._journal.store_access import call_store, load_journal
 from toolloop._journal.tally import Tally
 from toolloop.errors import Conflict, LoopNotFound, StaleRevision
 from toolloop.machine.record import journal_events as ev
@@ -58,12 +58,12 @@ def add_restored(  # noqa: PLR0913 - the parts of the record, by name
             return
         event = ev.Restored(lost, by, via, at=at)
         after = step(state, event)
-        head = head_of(after, at, is_handed_over=True, key=partial(safely, loop_id, store.secret))
+        head = head_of(after, at, is_handed_over=True, key=partial(call_store, loop_id, store.secret))
         # The failed request of a loop is not retried before a person asks for it.
         head = evolve(head, retryable=False, retry_at=None, tally=_count(store, journal.entries, event))
         known: dict[str, Any] = {"expected_rev": journal.rev, "first_id": journal.entries[0].id}
         try:
-            safely(loop_id, partial(store.append, loop_id, [_make_entry(entry_id, event)], head=head, **known))
+            call_store(loop_id, partial(store.append, loop_id, [_make_entry(entry_id, event)], head=head, **known))
         except StaleRevision:
             continue  # another process was faster
         return

@@ -20,13 +20,21 @@ from typing_extensions import override
 
 from toolloop._forks import keep_to_parent
 from toolloop._journal.batch_writer import Batch, BatchWriter
-from toolloop._journal.event_bus import EventBus, ObserversOf, no_observers
-from toolloop._journal.journal import INHERITED, Journal, PastCalls, past_calls, read_clock
+from toolloop._journal.event_bus import EventBus, ObserversOf, find_no_observers
+from toolloop._journal.journal import INHERITED, Journal, PastCalls, read_clock, read_past_calls
 from toolloop._journal.lease_term import LeaseTerm
 from toolloop._journal.rebasing import Reading, Rebase, drop_repeats, find_dropped_start, make_loss, outlives_lease
-from toolloop._journal.records import Kind, MakeEvent, OwnStarts, PendingRecord, is_new_turn, make_event_id, record_kind
+from toolloop._journal.records import (
+    Kind,
+    MakeEvent,
+    OwnStarts,
+    PendingRecord,
+    is_new_turn,
+    make_event_id,
+    record_kind_of,
+)
 from toolloop._journal.restoring import add_restored, make_set_back_error
-from toolloop._journal.store_access import Place, load_after, safely
+from toolloop._journal.store_access import Place, call_store, load_after
 from toolloop.errors import AlreadyDecided, CallerError, Conflict, StaleRevision, StoreError
 from toolloop.machine.queries import implied
 from toolloop.machine.record import journal_events as ev
@@ -60,7 +68,7 @@ class SharedJournal(Journal):
         state: State,
         clock: Callable[[], float],
         place: Place,
-        observers: ObserversOf = no_observers,
+        observers: ObserversOf = find_no_observers,
         *,
         defers: bool = False,
     ) -> None:
@@ -122,7 +130,7 @@ class SharedJournal(Journal):
     def record(self, event: ev.Event, kind: Kind | None = None, *, id: str | None = None) -> PendingRecord:
         # After another driver took the loop over, only ends of runs are kept. All other events are rejected.
         with self.lock:
-            item = PendingRecord(event, kind or record_kind(event), id or "", lease=self.lease)
+            item = PendingRecord(event, kind or record_kind_of(event), id or "", lease=self.lease)
             if self.lost is None or (outlives_lease(event) and not self.is_set_back):
                 return self._add(item)
             item.rejection = self.lost
@@ -188,7 +196,7 @@ class SharedJournal(Journal):
         error = self._past.explain(error)
         if error.decision is None and not self._defers:  # an async handle knows only rounds that closed here
             with suppress(StoreError):  # the decision is refused in any case
-                return past_calls(self.store, self.loop_id).explain(error)
+                return read_past_calls(self.store, self.loop_id).explain(error)
         return error
 
     # --- the store ---
@@ -275,13 +283,13 @@ class SharedJournal(Journal):
         except Conflict as conflict:
             self._resolve(conflict, batch.lease)
         except StoreError:
-            if not self._was_stored(batch.records):
+            if not self._is_stored(batch.records):
                 raise
 
     def _date(self) -> None:
         """Date a new loop by the clock of the store, if it has one. The caller's commands are evaluated again."""
         clock = clock_of(self.store)
-        at = round(safely(self.loop_id, clock), 3)
+        at = round(call_store(self.loop_id, clock), 3)
         with self.lock:
             self._clock, self._is_undated, first = clock, False, self._buffer[0]
             if isinstance(first.event, ev.Opened):
@@ -317,7 +325,7 @@ class SharedJournal(Journal):
                 self._rebase(rev, Reading(self.loop_id, after, list(records)))
             self.bus.note(event for item in records for event in item.seen)
 
-    def _was_stored(self, batch: Sequence[PendingRecord]) -> bool:
+    def _is_stored(self, batch: Sequence[PendingRecord]) -> bool:
         """Return whether a batch was stored although the append failed, as far as the store can be read."""
         with suppress(StoreError):
             self._read_on()

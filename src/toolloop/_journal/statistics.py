@@ -94,7 +94,7 @@ class Statistics:
     def to_json(self) -> dict[str, Any]:
         """Return the statistics as JSON. Costs are those of `CostView`; waits have `count`, `median` and `ninety`."""
         waits = {
-            tool: {"count": each.count, "median": _finite(each.median), "ninety": _finite(each.ninety)}
+            tool: {"count": each.count, "median": _to_finite(each.median), "ninety": _to_finite(each.ninety)}
             for tool, each in self.waits.items()
         }
         return {
@@ -166,7 +166,7 @@ def _day_of(since: date) -> int:
     return at.toordinal() - _EPOCH
 
 
-def _finite(seconds: float) -> float | None:
+def _to_finite(seconds: float) -> float | None:
     return None if seconds == inf else seconds
 
 

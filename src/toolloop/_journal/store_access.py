@@ -41,7 +41,7 @@ class Weight:
     checkpoint: int = 0
     behind: int = 0
 
-    def plus(self, entries: Iterable[Entry]) -> Weight:
+    def add(self, entries: Iterable[Entry]) -> Weight:
         """Return the weight after further events."""
         return Weight(self.checkpoint, self.behind + sum(len(entry.body) + len(entry.text or "") for entry in entries))
 
@@ -100,7 +100,7 @@ class Known:
         return Place(store, self.rev, self.first_id, weight=self.weight)
 
 
-def safely(loop_id: str | None, ask: Callable[[], T]) -> T:
+def call_store(loop_id: str | None, ask: Callable[[], T]) -> T:
     """Call a store. Every exception becomes a `StoreError`.
 
     Args:
@@ -210,7 +210,7 @@ def load_state(store: Store, loop_id: str) -> Known:
 
     def read_whole() -> Known:
         state, journal = load_journal(store, loop_id)
-        return Known(state, journal.rev, journal.entries[0].id, Weight().plus(journal.entries))
+        return Known(state, journal.rev, journal.entries[0].id, Weight().add(journal.entries))
 
     follow = partial(_read_on, store, loop_id)
     found = read_newest(store, loop_id, KNOWN.value.find(store, loop_id), follow, follow, read_whole)
@@ -261,7 +261,7 @@ def read_with_row(store: Store, loop_id: str, read: Callable[[], K]) -> tuple[St
         StoreError: the store failed, or the loop changed during each attempt.
 
     """
-    read_row = partial(safely, loop_id, partial(store.head, loop_id))
+    read_row = partial(call_store, loop_id, partial(store.head, loop_id))
     row = read_row()
     for _ in range(_ATTEMPTS):
         found = read()
@@ -282,7 +282,7 @@ def read_kept(store: Store, loop_id: str) -> Known | None:
     """
     from toolloop.stores.checkpoints import MEANING, read_checkpoint  # noqa: PLC0415 - likewise
 
-    body = safely(loop_id, partial(kept_checkpoint, whole_store(store), loop_id, MEANING))
+    body = call_store(loop_id, partial(kept_checkpoint, whole_store(store), loop_id, MEANING))
     if body is None:
         return None
     found = read_checkpoint(loop_id, body)
@@ -301,7 +301,7 @@ def keep_checkpoint(store: Store, lease: Lease, known: Known) -> Weight:
     whole: Any = store
     try:
         body = write_checkpoint(Checkpoint(known.state, rev, known.first_id))
-        safely(lease.loop_id, lambda: whole.keep_checkpoint(lease, body, rev=rev, meaning=MEANING))
+        call_store(lease.loop_id, lambda: whole.keep_checkpoint(lease, body, rev=rev, meaning=MEANING))
     except (StoreError, ValueError) as error:
         LOG.warning("could not keep a checkpoint: %s", error, extra={"loop_id": lease.loop_id})
         return Weight(known.weight.checkpoint + known.weight.behind)
@@ -312,11 +312,11 @@ def _read_on(store: Store, loop_id: str, known: Known) -> Known:
     """Return the state after the events that follow a known one."""
     from toolloop.stores.codec import replay  # noqa: PLC0415 - cattrs is loaded when it is first needed
 
-    journal = safely(loop_id, partial(store.load, loop_id, after=known.rev, first_id=known.first_id))
+    journal = call_store(loop_id, partial(store.load, loop_id, after=known.rev, first_id=known.first_id))
     state = known.state
     for _, after in replay(journal.entries, state, known.rev):
         state = after
-    return Known(state, journal.rev, known.first_id, known.weight.plus(journal.entries))
+    return Known(state, journal.rev, known.first_id, known.weight.add(journal.entries))
 
 
 def load_journal(store: Store, loop_id: str) -> tuple[State, StoredJournal]:
@@ -326,7 +326,7 @@ def load_journal(store: Store, loop_id: str) -> tuple[State, StoredJournal]:
     """
     from toolloop.stores.codec import read_journal  # noqa: PLC0415 - likewise
 
-    journal = safely(loop_id, partial(store.load, loop_id))
+    journal = call_store(loop_id, partial(store.load, loop_id))
     state = read_journal(journal.entries)
     check_owner(state, loop_id)
     return state, journal
@@ -360,7 +360,7 @@ def load_after(
     """
     from toolloop.stores.codec import decode_event  # noqa: PLC0415 - cattrs is loaded when it is first needed
 
-    found = safely(loop_id, partial(store.load, loop_id, after=rev, first_id=first_id))
+    found = call_store(loop_id, partial(store.load, loop_id, after=rev, first_id=first_id))
     if found.rev < rev:  # a store without digests notices no more than this
         raise StaleRevision(f"the store has revision {found.rev} of the loop {loop_id!r}, not {rev}", loop_id=loop_id)
     count(found.entries)

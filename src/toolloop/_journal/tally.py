@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from attrs import define, field, frozen
 
-from toolloop._journal.store_access import safely
+from toolloop._journal.store_access import call_store
 from toolloop._usage import Cost
 from toolloop.machine.queries import Change, call_changes, has_expired
 from toolloop.machine.record import journal_events as ev
@@ -119,14 +119,14 @@ class Tally:
 
     def count(self, found: Counted) -> None:
         """Count what an event changed."""
-        day = _day(found.now)
+        day = _to_day(found.now)
         for cost in found.costs:
             known = Cost(cost.dollars, cost.is_partial)  # no statistics name the models without a price
             self.costs[day] = self.costs.get(day, Cost()) + known
         for path, was, call in found.calls:
             self._count_call("/".join(path), was, call, found.now)
         for given in found.approvals:
-            key = _day(given.at), given.by, _verb_of(given)
+            key = _to_day(given.at), given.by, _verb_of(given)
             self.approvals[key] = self.approvals.get(key, 0) + 1
 
     def _count_call(self, name: str, was: Call | None, call: Call | None, now: float) -> None:
@@ -138,8 +138,8 @@ class Tally:
                 at = min(at, call.expires_at or at)
             since = self.waiting.pop(name, None) if was.status is Status.WAITING else None
             bucket = None if since is None else bisect_left(BUCKETS, max(0.0, at - since))
-            outcome, by = _outcome(was, call, now)
-            key = Settled(_day(at), was.name, outcome, by, bucket)
+            outcome, by = _find_outcome(was, call, now)
+            key = Settled(_to_day(at), was.name, outcome, by, bucket)
             self.settled[key] = self.settled.get(key, 0) + 1
 
     @property
@@ -171,7 +171,7 @@ class Tally:
         return json.dumps({name: value for name, value in fields.items() if value}, separators=(",", ":"))
 
 
-def tallied(store: Store, metadata: Mapping[str, str]) -> Iterator[tuple[str, str | None]]:
+def read_tallies(store: Store, metadata: Mapping[str, str]) -> Iterator[tuple[str, str | None]]:
     """Yield the id and the tally of each loop with this metadata, or None. Without tallies, the journals are read.
 
     Raises:
@@ -180,7 +180,7 @@ def tallied(store: Store, metadata: Mapping[str, str]) -> Iterator[tuple[str, st
     """
     if keeps_tallies(store):
         listed: Callable[..., list[tuple[str, str | None]]] = store.tallies  # type: ignore[attr-defined] # it is optional
-        yield from safely(None, partial(listed, metadata=metadata))
+        yield from call_store(None, partial(listed, metadata=metadata))
         return
     for row in store.list(metadata=metadata, limit=NO_LIMIT):
         yield row.loop_id, count_journal(store, row.loop_id).write()
@@ -190,7 +190,7 @@ def count_journal(store: Store, loop_id: str, rev: int | None = None) -> Tally:
     """Return the tally of a loop, counted from its journal up to a revision; None means all of it."""
     from toolloop.stores.codec import decode_event  # noqa: PLC0415 - cattrs is loaded when it is first needed
 
-    entries = safely(loop_id, partial(store.load, loop_id)).entries
+    entries = call_store(loop_id, partial(store.load, loop_id)).entries
     return Tally.of(map(decode_event, entries[:rev]))
 
 
@@ -212,7 +212,7 @@ def find_counted(before: State, event: ev.Event, after: State) -> Counted | None
     return Counted(after.root.now, costs, calls, approvals) if costs or calls or approvals else None
 
 
-def _day(at: float) -> int:
+def _to_day(at: float) -> int:
     return int(at // A_DAY)
 
 
@@ -221,7 +221,7 @@ def _is_new(was: Call, call: Call | None) -> bool:
     return was.status is Status.PROPOSED and was.decision is None and (call is None or call.status not in _OPEN)
 
 
-def _outcome(was: Call, call: Call | None, now: float) -> tuple[str, str | None]:
+def _find_outcome(was: Call, call: Call | None, now: float) -> tuple[str, str | None]:
     """Return how a call was settled, and by whom."""
     if has_expired(was, call, now):
         return "expired", None

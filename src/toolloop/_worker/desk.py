@@ -17,7 +17,7 @@ from toolloop._engine.pace import WorkerStopped
 from toolloop._handles.handle import HandleBase
 from toolloop._interface.results import Error, Yielded
 from toolloop._journal.lease import has_ended
-from toolloop._journal.store_access import safely
+from toolloop._journal.store_access import call_store
 from toolloop._worker.due_loops import after_failure, due_at, seconds_after
 from toolloop.errors import (
     BadTool,
@@ -207,7 +207,7 @@ class Desk:
             match outcome:
                 case Yielded() if before.lease is not None and not self.is_driven(before):
                     # The lease is all that the dead driver left, or it is already void.
-                    safely(before.loop_id, partial(self._store.release, before.lease))
+                    call_store(before.loop_id, partial(self._store.release, before.lease))
                 case Drift() | BadTool() | UnreadableSnapshot(is_newer=True):
                     self._leave(before, outcome)
                 case UnreadableSnapshot():
@@ -309,12 +309,12 @@ class Desk:
 
     def head(self, loop_id: str) -> StoredLoop:
         """See `Store.head`."""
-        return safely(loop_id, partial(self._store.head, loop_id))
+        return call_store(loop_id, partial(self._store.head, loop_id))
 
     def _replace(self, row: StoredLoop, head: Head) -> None:
         head = evolve(head, changed=self._clock())
         write = partial(self._store.append, row.loop_id, [], expected_rev=row.rev, head=head, instead_of=row.head)
-        safely(row.loop_id, write)
+        call_store(row.loop_id, write)
 
     def _log(self, loop_id: str, error: ToolLoopError) -> None:
         """Log why a loop is skipped for now. It is normal that another driver or a person was faster, or a stop."""

@@ -9,7 +9,7 @@ from typing import Any
 from attrs import evolve
 
 from toolloop._interface.heads import head_of
-from toolloop._journal.store_access import load_journal, read_kept, safely
+from toolloop._journal.store_access import call_store, load_journal, read_kept
 from toolloop._journal.tally import Tally
 from toolloop._public import set_module
 from toolloop.errors import StaleRevision, StoreError, UnreadableSnapshot
@@ -69,14 +69,14 @@ def recount(store: Store, loop_id: str) -> bool:
     if not keeps_tallies(store) or (stored is not None and Tally.read(stored) == tally):
         return False
     guards: dict[str, Any] = {"expected_rev": row.rev, "instead_of": row.head}
-    safely(loop_id, partial(store.append, loop_id, (), head=evolve(row.head, tally=tally.write()), **guards))
+    call_store(loop_id, partial(store.append, loop_id, (), head=evolve(row.head, tally=tally.write()), **guards))
     return True
 
 
 def _read(store: Store, loop_id: str) -> tuple[StoredLoop, State, Tally, StoredJournal]:
     """Return the row of a loop, its state and tally by the journal, and the journal."""
     while True:
-        row = safely(loop_id, partial(store.head, loop_id))
+        row = call_store(loop_id, partial(store.head, loop_id))
         state, journal = load_journal(store, loop_id)
         if journal.rev == row.rev:  # otherwise an event was stored between the two
             return row, state, Tally.of(map(decode_event, journal.entries)), journal
@@ -86,7 +86,7 @@ def _in_checkpoint(store: Store, loop_id: str, journal: StoredJournal) -> Iterat
     """Yield what is wrong with the checkpoint of this version, if there is one."""
     try:
         if (known := read_kept(store, loop_id)) is not None:
-            safely(loop_id, partial(store.load, loop_id, after=known.rev, first_id=known.first_id))
+            call_store(loop_id, partial(store.load, loop_id, after=known.rev, first_id=known.first_id))
     except StaleRevision:
         return  # it is of a lost branch, so that no version uses it
     except StoreError as error:
@@ -100,7 +100,7 @@ def _in_checkpoint(store: Store, loop_id: str, journal: StoredJournal) -> Iterat
 
 def _differences(row: StoredLoop, state: State, store: Store, tally: Tally) -> Iterator[str]:
     head = row.head
-    key = partial(safely, row.loop_id, store.secret)
+    key = partial(call_store, row.loop_id, store.secret)
     parts: dict[str, Any] = {"is_handed_over": row.status == "needs_command", "earlier": head, "key": key}
     expected = head_of(state, head.changed, **parts)
     # A worker also calls a loop failed that it cannot drive, which is no event of the loop.

@@ -14,10 +14,10 @@ from toolloop._handles.commands import Commands
 from toolloop._handles.forking import Fork
 from toolloop._interface.decisions import name_of
 from toolloop._interface.shown import Named, bind_to_digest
-from toolloop._journal.journal import past_calls
+from toolloop._journal.journal import read_past_calls
 from toolloop._journal.lease import is_held
 from toolloop._journal.shared_journal import SharedJournal
-from toolloop._journal.store_access import load_state, safely
+from toolloop._journal.store_access import call_store, load_state
 from toolloop.errors import AlreadyDecided, Conflict, NotAllowed, UnknownCall
 from toolloop.inbox.items import InboxCall
 from toolloop.inbox.rights.links import Link, kind_of
@@ -113,7 +113,7 @@ class Commander:
 
         """
         if self.rights is not None:
-            self.rights.check(action, safely(loop_id, partial(self.store.head, loop_id)), call)
+            self.rights.check(action, call_store(loop_id, partial(self.store.head, loop_id)), call)
 
     def check_seen(self, metadata: Mapping[str, str]) -> None:
         """Refuse metadata with which the person would not see the loop.
@@ -128,7 +128,7 @@ class Commander:
 
     def _check(self, rights: Rights, loop_id: str, call: ToolCall, decision: Decision) -> None:
         """Refuse a decision that the person may not make."""
-        row = safely(loop_id, partial(self.store.head, loop_id))
+        row = call_store(loop_id, partial(self.store.head, loop_id))
         rights.check(kind_of(decision), row, call)
         if isinstance(decision, Approve) and decision.remember is not None:
             if (why := why_no_grant(call, rights.person)) is not None:
@@ -187,10 +187,10 @@ class Commander:
             self.check("metadata", loop_id)
             self.check_seen(wanted.metadata)
         copied = wanted.copy(state, self.clock())
-        known = safely(loop_id, partial(self.store.head, loop_id)).metadata
+        known = call_store(loop_id, partial(self.store.head, loop_id)).metadata
         place = wanted.place(self.store, loop_id, copied, known)
         # The loop that was read is the one that was asked about.
-        safely(loop_id, partial(self.store.load, loop_id, after=stored.rev, first_id=stored.entries[0].id))
+        call_store(loop_id, partial(self.store.load, loop_id, after=stored.rev, first_id=stored.entries[0].id))
         journal = SharedJournal(copied, self.clock, place)
         journal.is_handed_over = True
         journal.commit()
@@ -200,7 +200,7 @@ class Commander:
         who = self.who(by)
 
         def said(state: State, commands: Commands) -> Event | None:
-            known = safely(loop_id, partial(self.store.head, loop_id)).metadata
+            known = call_store(loop_id, partial(self.store.head, loop_id)).metadata
             event = commands.set_metadata(state, changes, known, who)
             self.check_seen({key: value for key, value in {**known, **changes}.items() if value is not None})
             return event
@@ -221,7 +221,7 @@ class Commander:
     def retry(self, loop_id: str, by: str | Person | None) -> None:
         """Store a retry, and make the loop due at once."""
         who = self.who(by)
-        has_failed = safely(loop_id, partial(self.store.head, loop_id)).status == "failed"
+        has_failed = call_store(loop_id, partial(self.store.head, loop_id)).status == "failed"
 
         def said(state: State, commands: Commands) -> Event | None:
             # If a worker cannot drive a loop, only the loop's head shows it.
@@ -229,15 +229,15 @@ class Commander:
             return None if is_in_head else commands.retry(state, who)
 
         self.say(loop_id, said, refuse=partial(self.check, "retry", loop_id))
-        row = safely(loop_id, partial(self.store.head, loop_id))
+        row = call_store(loop_id, partial(self.store.head, loop_id))
         head = evolve(row.head, attempts=0, retry_at=self.clock() if row.status == "failed" else None)
         write = partial(self.store.append, loop_id, [], expected_rev=row.rev, head=head, instead_of=row.head)
         with suppress(Conflict):  # a driver was faster
-            safely(loop_id, write)
+            call_store(loop_id, write)
 
     def with_decision(self, loop_id: str, error: AlreadyDecided) -> AlreadyDecided:
         """Return the error with the recorded decision, even if the round of the call is closed."""
-        return error if error.decision is not None else past_calls(self.store, loop_id).explain(error)
+        return error if error.decision is not None else read_past_calls(self.store, loop_id).explain(error)
 
 
 def _with_commands(said: Callable[[State, Commands], Event | None], commands: Commands, state: State) -> Event | None:

@@ -17,10 +17,10 @@ from toolloop._interface.grants import GivenGrant, list_standing_grants
 from toolloop._interface.loop_params import read_brought_tools
 from toolloop._interface.shown import Shown
 from toolloop._interface.standing import Standing
-from toolloop._journal.records import said_id
+from toolloop._journal.records import make_said_id
 from toolloop._journal.statistics import Statistics, add_up
 from toolloop._journal.store_access import load_state, read_with_row
-from toolloop._journal.tally import tallied
+from toolloop._journal.tally import read_tallies
 from toolloop._public import set_module
 from toolloop.errors import CallerError
 from toolloop.inbox.commander import Commander
@@ -167,7 +167,7 @@ class Inbox:
         reads no journal, if the store has `tallies`.
         """
         check_kind("since", since, date | None)
-        return add_up(tallied(self._store, check_metadata(metadata)), since)
+        return add_up(read_tallies(self._store, check_metadata(metadata)), since)
 
     def show(self, loop_id: str) -> ShownLoop:
         """Return a loop as JSON: the conversation so far, whole inputs, usage, and what is left of the limits.
@@ -309,7 +309,7 @@ class Inbox:
             InvalidHistory: the API would refuse the messages there.
 
         """
-        texts, name, brought = said_turn(messages, "say()"), said_id(key), read_brought_tools(tools)
+        texts, name, brought = said_turn(messages, "say()"), make_said_id(key), read_brought_tools(tools)
         who, refuse = self._commander.who(by), partial(self._commander.check, "say", loop_id)
         self._commander.say(
             loop_id,

@@ -11,7 +11,7 @@ from attrs import evolve, frozen
 from toolloop._interface.heads import head_of
 from toolloop._interface.shown import Shown
 from toolloop._interface.standing import Standing
-from toolloop._journal.store_access import load_state, safely
+from toolloop._journal.store_access import call_store, load_state
 from toolloop.errors import LinkUsed, LoopNotFound
 from toolloop.inbox.commander import Commander
 from toolloop.inbox.items import InboxCall
@@ -70,7 +70,7 @@ class Links:
         try:
             known = load_state(store, link.loop_id)
             link.check_loop(store, known.first_id)
-            row = safely(link.loop_id, partial(store.head, link.loop_id))
+            row = call_store(link.loop_id, partial(store.head, link.loop_id))
         except LoopNotFound as error:
             raise gone_error(link) from error
         try:

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from functools import partial
 
 from toolloop._interface.decisions import name_of
-from toolloop._journal.records import new_id
+from toolloop._journal.records import make_id
 from toolloop._journal.restoring import add_restored
-from toolloop._journal.store_access import safely
+from toolloop._journal.store_access import call_store
 from toolloop._public import set_module
 from toolloop.errors import LoopNotFound, StoreError
 from toolloop.machine.values.names import Person
@@ -42,11 +42,11 @@ def mark_restored(
 
     """
     require_store(store)
-    now = partial(safely, None, clock_of(store, clock))
+    now = partial(call_store, None, clock_of(store, clock))
     marked, failed = list[str](), list[str]()
-    for row in safely(None, partial(store.list, _OPEN, limit=NO_LIMIT)):
+    for row in call_store(None, partial(store.list, _OPEN, limit=NO_LIMIT)):
         try:
-            add_restored(store, row.loop_id, {}, at=now(), entry_id=new_id(), by=name_of(by), via=via)
+            add_restored(store, row.loop_id, {}, at=now(), entry_id=make_id(), by=name_of(by), via=via)
             marked.append(row.loop_id)
         except LoopNotFound:
             continue  # it was deleted meanwhile

@@ -12,7 +12,7 @@ from typing import Any
 from attrs import evolve, frozen
 
 from toolloop._forks import ProcessState
-from toolloop._journal.store_access import KnownStates, Weight, safely
+from toolloop._journal.store_access import KnownStates, Weight, call_store
 from toolloop.errors import LoopNotFound, StaleRevision, UnreadableSnapshot
 from toolloop.inbox.items import TrailEntry
 from toolloop.machine.queries import Change, call_changes, has_expired, is_granted
@@ -90,16 +90,16 @@ def load_trail(store: Store, loop_id: str) -> tuple[TrailEntry, ...]:
 def _read_on(store: Store, loop_id: str, known: KnownTrail | None) -> KnownTrail:
     """Return the trail of a loop after what is known of it, if anything."""
     if known is None:
-        journal = safely(loop_id, partial(store.load, loop_id))
+        journal = call_store(loop_id, partial(store.load, loop_id))
         steps = replay(journal.entries)
         first, before = next(steps)
         first_id, weight, trail, decided = journal.entries[0].id, Weight(), [*_forked(first, before)], {}
     else:
-        journal = safely(loop_id, partial(store.load, loop_id, after=known.rev, first_id=known.first_id))
+        journal = call_store(loop_id, partial(store.load, loop_id, after=known.rev, first_id=known.first_id))
         steps, before = replay(journal.entries, known.state, known.rev), known.state
         first_id, weight, trail, decided = known.first_id, known.weight, [*known.entries], {**known.decided}
     state = _add_steps(trail, decided, before, steps, store.secret)
-    return KnownTrail(state, journal.rev, first_id, weight.plus(journal.entries), tuple(trail), decided)
+    return KnownTrail(state, journal.rev, first_id, weight.add(journal.entries), tuple(trail), decided)
 
 
 def _copy(entry: TrailEntry) -> TrailEntry:

@@ -15,7 +15,7 @@ from attrs import frozen
 from toolloop._drivers.event_loops import call_soon, in_thread
 from toolloop._interface.calls import RunningCall
 from toolloop._journal.lease import read_progress
-from toolloop._journal.store_access import safely
+from toolloop._journal.store_access import call_store
 from toolloop._public import set_module
 from toolloop.errors import Conflict, LoopNotFound, StoreError, UnreadableSnapshot
 from toolloop.machine.queries import LoopStatus
@@ -167,7 +167,7 @@ class _News:
 
 def _head(store: Store, loop_id: str) -> StoredLoop:
     check_text("loop_id", loop_id)
-    return safely(loop_id, partial(store.head, loop_id))
+    return call_store(loop_id, partial(store.head, loop_id))
 
 
 def _read(store: Store, loop_id: str) -> LoopChange:

@@ -10,7 +10,7 @@ from importlib.metadata import version
 
 from attrs import asdict
 
-from toolloop._journal.store_access import safely
+from toolloop._journal.store_access import call_store
 from toolloop._public import set_module
 from toolloop.inbox.export.signing import sign
 from toolloop.inbox.trail import read_trail
@@ -41,9 +41,9 @@ def export_trail(store: Store, loop_id: str, *, key: bytes | None = None) -> str
         ImportError: a key is given, and `cryptography` is not installed.
 
     """
-    journal = safely(loop_id, partial(store.load, loop_id))
+    journal = call_store(loop_id, partial(store.load, loop_id))
     entries = [asdict(entry) for entry in read_trail(journal.entries, store.secret)]
-    row = safely(loop_id, partial(store.head, loop_id))
+    row = call_store(loop_id, partial(store.head, loop_id))
     begin = {
         "format": FORMAT,
         "toolloop": version("toolloop"),

@@ -39,7 +39,7 @@ from weakref import finalize, ref
 from attrs import field, frozen
 
 from toolloop._drivers.event_loops import in_thread
-from toolloop._journal.store_access import safely
+from toolloop._journal.store_access import call_store
 from toolloop.errors import LoopNotFound
 from toolloop.inbox.items import InboxCall, TrailEntry
 from toolloop.inbox.listing import CallFilter, InboxPage
@@ -273,7 +273,7 @@ class Changes:
 
     def _loop(self, store: Store, loop_id: str, now: float) -> tuple[list[StoredLoop], str]:
         try:
-            loops = [safely(loop_id, partial(store.head, loop_id))]
+            loops = [call_store(loop_id, partial(store.head, loop_id))]
         except LoopNotFound:
             loops = []
         return loops, self._version(now, loops)

@@ -13,7 +13,7 @@ from toolloop._interface.calls import list_pending_calls
 from toolloop._interface.heads import list_accepted_decisions
 from toolloop._interface.people import person_of
 from toolloop._interface.shown import Shown
-from toolloop._journal.store_access import Known, safely
+from toolloop._journal.store_access import Known, call_store
 from toolloop.errors import (
     BadLink,
     IllegalCommand,
@@ -111,7 +111,7 @@ class Link:
             raise LoopNotFound(f"the loop {self.loop_id!r} was deleted and created again", loop_id=self.loop_id)
         if self.rev is not None:
             try:
-                safely(self.loop_id, partial(store.load, self.loop_id, after=self.rev, first_id=first_id))
+                call_store(self.loop_id, partial(store.load, self.loop_id, after=self.rev, first_id=first_id))
             except StaleRevision as error:
                 raise _restored() from error
 

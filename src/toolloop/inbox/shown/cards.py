@@ -13,7 +13,7 @@ from toolloop._interface.calls import list_pending_calls
 from toolloop._interface.heads import list_accepted_decisions
 from toolloop._interface.progress import list_running_calls
 from toolloop._journal.lease import read_progress
-from toolloop._journal.store_access import read_with_row, safely
+from toolloop._journal.store_access import call_store, read_with_row
 from toolloop.errors import LoopNotFound, UnknownCall
 from toolloop.inbox.shown.keys import from_key, key_of
 from toolloop.inbox.shown.recent import read_recent, read_whole
@@ -338,7 +338,7 @@ def read_newest_steps(store: Store, loop_id: str) -> tuple[StoredLoop, Story, bo
 
     The story of a long loop may lack older steps, which nothing on its page needs. It raises as `read_loop`.
     """
-    rev = safely(loop_id, partial(store.head, loop_id)).rev
+    rev = call_store(loop_id, partial(store.head, loop_id)).rev
     is_long = rev > _SHORT
     row, story = read_loop(store, loop_id, (), _NEWEST if is_long else rev)
     said = {step.id for step in story.steps if isinstance(step, Said)}

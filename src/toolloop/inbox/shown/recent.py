@@ -13,9 +13,9 @@ from toolloop._journal.store_access import (
     Known,
     KnownStates,
     Weight,
+    call_store,
     check_owner,
     read_newest,
-    safely,
 )
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.loop import Path, State
@@ -92,9 +92,9 @@ def read_recent(store: Store, loop_id: str, paths: Iterable[Path], count: int = 
     """
 
     def follow(known: Recent) -> Recent:
-        journal = safely(loop_id, partial(store.load, loop_id, after=known.rev, first_id=known.first_id))
+        journal = call_store(loop_id, partial(store.load, loop_id, after=known.rev, first_id=known.first_id))
         steps = (*known.steps, *replay(journal.entries, known.state, known.rev))
-        return Recent(known.before, steps, journal.rev, known.first_id, known.weight.plus(journal.entries))
+        return Recent(known.before, steps, journal.rev, known.first_id, known.weight.add(journal.entries))
 
     def begin(kept: Known) -> Recent | None:
         if kept.state.root.phase.round is not None:
@@ -112,7 +112,7 @@ def read_recent(store: Store, loop_id: str, paths: Iterable[Path], count: int = 
 
 def read_whole(store: Store, loop_id: str) -> Recent:
     """Return all events of a loop. It raises as `read_recent`."""
-    journal = safely(loop_id, partial(store.load, loop_id))
+    journal = call_store(loop_id, partial(store.load, loop_id))
     steps = tuple(replay(journal.entries))
     check_owner(steps[-1][1], loop_id)
-    return Recent(None, steps, journal.rev, journal.entries[0].id, Weight().plus(journal.entries))
+    return Recent(None, steps, journal.rev, journal.entries[0].id, Weight().add(journal.entries))
