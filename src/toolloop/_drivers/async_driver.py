@@ -13,7 +13,13 @@ import anyio
 import anyio.lowlevel
 from anyio.abc import TaskGroup
 
-from toolloop._drivers.event_loops import drop_cancellation, in_thread, is_cancelling_task, library, only_error
+from toolloop._drivers.event_loops import (
+    drop_cancellation,
+    is_cancelling_task,
+    name_library,
+    run_in_thread,
+    unwrap_only_error,
+)
 from toolloop._drivers.notifier import AsyncNotifier
 from toolloop._drivers.operation_threads import OperationThreads
 from toolloop._drivers.streaming import AsyncUnread
@@ -43,7 +49,7 @@ class AsyncDriver:
         del leaves_behind  # a stop cancels the task of a single tool or request
         self.engine = engine
         self.notifier = notifier
-        self._was_read: Callable[[], Awaitable[None]] = _no_reader  # waits for the reader of a streamed turn
+        self._was_read: Callable[[], Awaitable[None]] = _await_no_reader  # waits for the reader of a streamed turn
         self.threads = OperationThreads(engine, self.notifier, when_late, self._ask_late)
         self._when_late = when_late
         self._backend = "asyncio"
@@ -55,14 +61,14 @@ class AsyncDriver:
 
     async def drive(self, result: Callable[[], T | None], unread: AsyncUnread | None = None) -> T:
         """Drive until it is the caller's turn. See `Driver`."""
-        self._was_read = _no_reader if unread is None else unread.was_read
+        self._was_read = _await_no_reader if unread is None else unread.wait_until_read
         try:
             self.engine.wake()
-            self._backend = library()
-            with self.notifier.listening():
+            self._backend = name_library()
+            with self.notifier.listen_meanwhile():
                 return await self._drive(result, None)
         except BaseExceptionGroup as errors:  # no task lets an exception out, so it was raised by the driver itself
-            raise only_error(errors, anyio.get_cancelled_exc_class()) from None
+            raise unwrap_only_error(errors, anyio.get_cancelled_exc_class()) from None
 
     async def _drive(self, result: Callable[[], T | None], group: TaskGroup | None) -> T:
         engine = self.engine
@@ -98,7 +104,7 @@ class AsyncDriver:
             self.engine.cancel_left_behind()  # for example, a loop inside a call reached its timeout
             if self.engine.must_store(operations):
                 if journal.is_behind:
-                    await in_thread(journal.commit)
+                    await run_in_thread(journal.commit)
                 journal.tell()
             if journal.state is state:
                 return operations  # else it has read what others stored
@@ -113,7 +119,7 @@ class AsyncDriver:
             return
         elif group is not None and operation is not self.engine.alone:
             group.start_soon(self._perform_cancellable, operation, _make_scope(operation))
-        elif isinstance(operation.work, ModelRequest) and library() == "asyncio":
+        elif isinstance(operation.work, ModelRequest) and name_library() == "asyncio":
             await self._perform_alone(operation)
         else:
             await self._perform_cancellable(operation, _make_scope(operation))
@@ -158,11 +164,11 @@ class AsyncDriver:
         finally:
             self.notifier.notify()
         if self.engine.timer.is_paused and self.engine.journal.is_behind:  # the driver may wait for the reader
-            await in_thread(self._when_late)
+            await run_in_thread(self._when_late)
 
     def _ask_late(self, operation: Operation) -> Any:
         """Call result filters in a thread: the event loop may be gone, so they get one of their own."""
-        return anyio.run(operation.work.perform_async, _no_reader, backend=self._backend)
+        return anyio.run(operation.work.perform_async, _await_no_reader, backend=self._backend)
 
 
 def _make_scope(operation: Operation) -> anyio.CancelScope:
@@ -189,5 +195,5 @@ def _expire(timeout: weakref.ref[asyncio.Timeout], clock: Callable[[], float], s
             found.reschedule(at if (earlier := found.when()) is None else min(at, earlier))
 
 
-async def _no_reader() -> None:
+async def _await_no_reader() -> None:
     """Return at once, because the turn is not streamed."""

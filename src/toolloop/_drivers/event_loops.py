@@ -28,22 +28,22 @@ def call_soon() -> Callable[[Callable[[], None]], object]:
 
     loop: Any = anyio.lowlevel.current_token().native_token
     # trio's token and asyncio's loop have the same function under different names.
-    return partial(_soon, getattr(loop, "run_sync_soon", None) or loop.call_soon_threadsafe)
+    return partial(_call_if_open, getattr(loop, "run_sync_soon", None) or loop.call_soon_threadsafe)
 
 
-def _soon(call: Callable[..., object], function: Callable[[], None]) -> None:
+def _call_if_open(call: Callable[..., object], function: Callable[[], None]) -> None:
     with contextlib.suppress(Exception):  # the event loop is closed
         call(function)
 
 
-def library() -> str:
+def name_library() -> str:
     """Return the name of the library of the running event loop."""
     return "trio" if (trio := sys.modules.get("trio")) is not None and _is_in(trio) else "asyncio"
 
 
 def spawn(run: Callable[[], Awaitable[None]]) -> Any:
     """Run an async function in a task that belongs to the event loop."""
-    if library() == "trio":
+    if name_library() == "trio":
         trio = sys.modules["trio"]
         return trio.lowlevel.spawn_system_task(run, context=contextvars.copy_context())
     import asyncio  # noqa: PLC0415 - the other event loop
@@ -99,7 +99,7 @@ def drop_cancellation(error: BaseException, cancelled: type[BaseException]) -> B
     return None if isinstance(error, cancelled) else error
 
 
-def only_error(errors: BaseExceptionGroup[BaseException], cancelled: type[BaseException]) -> BaseException:
+def unwrap_only_error(errors: BaseExceptionGroup[BaseException], cancelled: type[BaseException]) -> BaseException:
     """Return the exception to raise for a group: the group without cancellations, or its only exception."""
     rest: BaseException = drop_cancellation(errors, cancelled) or errors
     while isinstance(rest, BaseExceptionGroup) and len(rest.exceptions) == 1:
@@ -110,11 +110,11 @@ def only_error(errors: BaseExceptionGroup[BaseException], cancelled: type[BaseEx
 # --- threads that wait for stores -------------------------------------------------------------------------------------
 
 _MOST = 32
-# In a thread of `in_thread`: the token of the event loop that waits for it.
+# In a thread of `run_in_thread`: the token of the event loop that waits for it.
 _WAITING: contextvars.ContextVar[Any] = contextvars.ContextVar("toolloop-event-loop")
 
 
-async def in_thread(work: Callable[[], T]) -> T:
+async def run_in_thread(work: Callable[[], T]) -> T:
     """Call a function in a thread, and always wait for its end.
 
     A write to a store is never cancelled half-way, and never continues in the background. A cancellation of any kind is
@@ -131,7 +131,7 @@ async def in_thread(work: Callable[[], T]) -> T:
 
 
 def await_from_thread(awaitable: Awaitable[T]) -> T:
-    """Await something in the event loop that waits for this thread. See `in_thread`."""
+    """Await something in the event loop that waits for this thread. See `run_in_thread`."""
     import anyio.from_thread  # noqa: PLC0415 - loaded already
 
     async def wait() -> T:

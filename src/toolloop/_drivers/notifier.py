@@ -60,7 +60,7 @@ class AsyncNotifier:
         self._call_soon = call_soon()
 
     @contextlib.contextmanager
-    def listening(self) -> Generator[None, None, None]:
+    def listen_meanwhile(self) -> Generator[None, None, None]:
         """Listen during the `with` block."""
         self.listen()
         try:

@@ -257,7 +257,7 @@ class AsyncUnread:
             self._events.append(event)
             self.notifier.notify()
 
-    async def was_read(self) -> None:
+    async def wait_until_read(self) -> None:
         """Wait until all events were read and the reader asks for more."""
         import anyio  # noqa: PLC0415 - loaded already
 

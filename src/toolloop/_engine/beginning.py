@@ -11,7 +11,7 @@ from attrs import frozen
 from toolloop._engine.failures import describe_error
 from toolloop._engine.in_progress import InProgress, ask_one
 from toolloop._engine.model_requests import ModelRequests
-from toolloop._engine.questions import Questions, for_event_loop
+from toolloop._engine.questions import Questions, make_awaitable
 from toolloop._engine.runtimes import Runtime, Runtimes
 from toolloop._engine.tool_runs import ToolRuns
 from toolloop._interface.drift import list_lost_grants
@@ -83,7 +83,7 @@ class Beginnings:
             return None
         if runtime.is_new:
             old = state.loops[path].setup
-            setup, runtime.is_new = runtime.setup(old), False
+            setup, runtime.is_new = runtime.renew_setup(old), False
             if setup != old:
                 runtime.is_unchecked = True
                 self._record_tools(state.loops[path], setup)
@@ -103,7 +103,7 @@ class Beginnings:
             reading = _read_lists(runtime.tools.server_lists, is_async=self._requests.is_async)
             self._progress.ask(SendRequest(), reading, finish)
             return True
-        setup = runtime.setup(loop.setup, is_user_turn=True)
+        setup = runtime.renew_setup(loop.setup, is_user_turn=True)
         if setup != loop.setup:
             runtime.is_unchecked = True
             self._record_tools(loop, setup)
@@ -143,7 +143,7 @@ def _read_lists(lists: Iterable[ServerTools], *, is_async: bool) -> Questions[li
     """Read the tools that each server has now. Return the problems."""
     problems: list[str] = []
     for each in lists:
-        found = yield from ask_one(for_event_loop(each.fetch) if is_async else each.fetch)
+        found = yield from ask_one(make_awaitable(each.fetch) if is_async else each.fetch)
         if isinstance(found, Exception):
             problems.append(describe_error(found))
         else:

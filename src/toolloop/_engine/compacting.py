@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from attrs import evolve, frozen
 
 from toolloop._engine.failures import describe_error
-from toolloop._engine.questions import for_event_loop
+from toolloop._engine.questions import make_awaitable
 from toolloop._interface.decisions import refuse_invalid
 from toolloop._interface.loop_params import merge_params
 from toolloop._requests.left_out_thinking import hangs_on_thinking
@@ -209,9 +209,9 @@ class Compactor:
         refuse_invalid(summary.request, whole, asked=f"the request for a summary by {attempt.label}")
         params.pop("container", None)
         # The prefix is different, so all thinking is stale.
-        has_prefix = _are_same(params, own, "system", "tools", "mcp_servers")
+        has_prefix = _have_same(params, own, "system", "tools", "mcp_servers")
         # The cache has the messages only as the loop sends them (source: the documentation on prompt caching).
-        is_cached = has_prefix and writer is None and _are_same(params, own, "model", "thinking", "tool_choice")
+        is_cached = has_prefix and writer is None and _have_same(params, own, "model", "thinking", "tool_choice")
         stale = loop.stale_thinking if has_prefix else len(summary.request)
         all_secrets = (self._requests.secrets if writer is None else Secrets()).joined(secrets)
         request = self._requests.alone(drop_answers(params), summary.request, stale, all_secrets, is_cached=is_cached)
@@ -232,7 +232,7 @@ def _has_grown(left: int | None, tokens: int) -> bool:
     return left is None or tokens >= left + max(1, left // _PART)
 
 
-def _are_same(params: Mapping[str, JSON], own: Mapping[str, JSON], *names: str) -> bool:
+def _have_same(params: Mapping[str, JSON], own: Mapping[str, JSON], *names: str) -> bool:
     return all(params.get(name) == own.get(name) for name in names)
 
 
@@ -279,4 +279,4 @@ def _find_writer(strategy: Summarize, summary: Summary, *, is_async: bool) -> Pr
     function = strategy.function
     if function is None:
         return strategy.provider_for(is_async=is_async)
-    return _FunctionProvider(for_event_loop(function) if is_async else function, summary)
+    return _FunctionProvider(make_awaitable(function) if is_async else function, summary)

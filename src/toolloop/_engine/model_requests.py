@@ -147,7 +147,7 @@ class ModelRequests:
 
     def _find_costs(self, path: Path, parts: Sequence[ModelUsage]) -> tuple[Cost, ...]:
         """Return the costs of the parts of a reply, by the prices of now; empty without prices."""
-        prices = self._runtimes.prices(self._progress.journal.state, path)
+        prices = self._runtimes.find_prices(self._progress.journal.state, path)
         unknown = ModelUsage(is_partial=True)  # the reply has no usage
         return () if prices is None else prices.costs(parts or (unknown,), self._progress.journal.now())
 
@@ -157,7 +157,7 @@ class ModelRequests:
         for above in (path[:depth] for depth in range(len(path) + 1)):
             if (budget := state.loops[above].setup.limits.budget).cost is not None:
                 refuse_unpriced(
-                    decode(request.params), budget, self._runtimes.prices(state, path), asked="the next request"
+                    decode(request.params), budget, self._runtimes.find_prices(state, path), asked="the next request"
                 )
 
     def _send(self, loop: Loop, request: Request) -> None:
@@ -167,7 +167,7 @@ class ModelRequests:
         is_heard = is_streamed and callable(getattr(self.provider, "stream", None))
         hear = partial(self._take_event, path) if is_heard else None
         self.errors.pop(path, None)
-        is_priced = self._runtimes.prices(self._progress.journal.state, path) is not None
+        is_priced = self._runtimes.find_prices(self._progress.journal.state, path) is not None
         recorded = self._progress.record(ev.Requested(is_priced, path=path))
         work = ModelRequest(request, self.provider, hear, self._progress.journal.bus.make_around(started))
         self._progress.add(Operation(path, ("request", *path), work, recorded))

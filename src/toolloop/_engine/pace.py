@@ -145,7 +145,7 @@ class Pace:
                 slot.stretch = None
             if slot.plan != self._plan:
                 slot.plan, slot.at = self._plan, max(now, stretch.begins, self._next)
-                self._next = slot.at + 1 / self._per_second(slot.at)
+                self._next = slot.at + 1 / self._estimate_rate(slot.at)
             if now < slot.at:
                 return min(_LOOK, slot.at - now)
             if not stretch.begun:
@@ -154,7 +154,7 @@ class Pace:
             slot.stretch = stretch
             return 0.0
 
-    def _per_second(self, at: float) -> float:
+    def _estimate_rate(self, at: float) -> float:
         if (earlier := self._earlier) is None:
             return inf
         quiet = at - self._stretch.begins
@@ -174,7 +174,7 @@ class Pace:
             slot.refused += 1
             is_first = stretch is self._stretch
             if is_first:
-                stretch.planned = self._per_second(slot.at)
+                stretch.planned = self._estimate_rate(slot.at)
                 was_in_vain = self._earlier is not None and not self._earlier.accepted
                 self._in_vain = self._in_vain + 1 if was_in_vain else 0
                 self._earlier, self._stretch = stretch, _Stretch(now)

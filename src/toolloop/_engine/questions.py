@@ -21,11 +21,11 @@ class NotAwaitedError(Exception):
     """The answer is no longer awaited."""
 
 
-def _always() -> bool:
+def _say_yes() -> bool:
     return True
 
 
-def ask_each(questions: Questions[T], first: FunctionCall | None = None, goes_on: Callable[[], bool] = _always) -> T:
+def ask_each(questions: Questions[T], first: FunctionCall | None = None, goes_on: Callable[[], bool] = _say_yes) -> T:
     """Answer each question by calling its function.
 
     Args:
@@ -75,7 +75,7 @@ def perform_each(questions: Questions[T]) -> Generator[None, None, T]:
 
 
 async def await_each(
-    questions: Questions[T], first: FunctionCall | None = None, goes_on: Callable[[], bool] = _always
+    questions: Questions[T], first: FunctionCall | None = None, goes_on: Callable[[], bool] = _say_yes
 ) -> T:
     """Answer each question as `ask_each` does, and await the functions that are declared async."""
     try:
@@ -109,7 +109,7 @@ async def call_either(function: Callable[..., Any], *arguments: Any) -> Any:
     return await value if is_async(function) else not_awaitable(value, name_function(function))
 
 
-def for_event_loop(function: Callable[..., Any]) -> Callable[..., Any]:
+def make_awaitable(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function that may block as one that an event loop can await: a plain one runs in a thread."""
     return function if is_async(function) else partial(_call_in_thread, function)
 

@@ -108,7 +108,7 @@ class Runtime:
         if [*tools] != [*self.tools]:
             self.take_tools(setup, tools)
 
-    def setup(self, setup: Setup, *, is_user_turn: bool = False) -> Setup:
+    def renew_setup(self, setup: Setup, *, is_user_turn: bool = False) -> Setup:
         """Return the setup of a loop with the tools and callables of this process.
 
         `is_user_turn`: whether a user turn begins. Only then the hints of a server become milder, because the policies
@@ -159,7 +159,7 @@ class Runtimes:
             runtime = known
         return runtime
 
-    def prices(self, state: State, path: Path) -> Prices | None:
+    def find_prices(self, state: State, path: Path) -> Prices | None:
         """Return the prices for a loop: its own, or those of the nearest loop around it that has some."""
         around = (self.at(state, path[:depth]) for depth in range(len(path), -1, -1))
         return next((each.prices for each in around if each is not None and each.prices is not None), None)
@@ -185,7 +185,7 @@ class Runtimes:
                 policies += [] if runtime.config.on_tool_call is None else [runtime.config.on_tool_call]
         return Around(tuple(policies), view, self._metadata)
 
-    def observers(self, path: Path) -> Sequence[Observer]:
+    def find_observers(self, path: Path) -> Sequence[Observer]:
         """Return the observers of a loop: its own, and those of the loops above it."""
         if not path:
             return self.root.config.observers

@@ -83,14 +83,14 @@ def sub_loop(  # noqa: PLR0913 - the options of a tool and of a loop
     return SubLoop(
         name,
         description,
-        _undriven(name),
+        _make_undriven(name),
         needs_approval,
         "once",
         is_async=False,
         intake=_make_intake(name, description, input_schema),
         registry=registry,
         config=config,
-        params=_check_params(params, registry, config, asked=_asked(name)),
+        params=_check_params(params, registry, config, asked=_name_sub_loop(name)),
     )
 
 
@@ -131,7 +131,7 @@ class SubLoop(Tool[..., Never]):
         """
         begins = self._begin(decode(call.effective_input))
         messages = begins.messages or ()
-        begins.refuse_invalid(messages, self.registry, asked=_asked(self.name))
+        begins.refuse_invalid(messages, self.registry, asked=_name_sub_loop(self.name))
         limits = self.config.limits()
         deepest = take_lesser(parent.limits.max_depth, parent.depth - len(parent.within) + _DEEPEST)
         setup = begins.setup(
@@ -158,8 +158,8 @@ class SubLoop(Tool[..., Never]):
         task = _make_message(_make_task(given))
         if isinstance(self._params, Beginning):
             return evolve(self._params, messages=(*(self._params.messages or ()), task))
-        params = not_awaitable(self._params(given), f"{_asked(self.name)}: the params function")
-        begins = begin_with(params, self.registry, asked=_asked(self.name), output=self.config.format())
+        params = not_awaitable(self._params(given), f"{_name_sub_loop(self.name)}: the params function")
+        begins = begin_with(params, self.registry, asked=_name_sub_loop(self.name), output=self.config.format())
         return evolve(begins, messages=(task,)) if begins.messages is None else begins
 
     def __repr__(self) -> str:
@@ -180,19 +180,19 @@ class _PromptIntake(FunctionIntake):
 
 def _make_intake(name: str, description: str, schema: Mapping[str, JSON] | None) -> Intake:
     if schema is None:
-        return _PromptIntake(name, read_signature(_prompted, {}), description, {})
+        return _PromptIntake(name, read_signature(_take_prompt, {}), description, {})
     return JsonSchema.of(name, description, schema)
 
 
-def _prompted(prompt: Annotated[str, "The task, with everything that is needed for it."]) -> None:
+def _take_prompt(prompt: Annotated[str, "The task, with everything that is needed for it."]) -> None:
     """Define the schema by its signature. It never runs."""
 
 
-def _undriven(name: str) -> Callable[..., Never]:
-    def undriven(*_: object, **__: object) -> Never:
+def _make_undriven(name: str) -> Callable[..., Never]:
+    def refuse_call(*_: object, **__: object) -> Never:
         raise TypeError(f"the sub_loop {name!r} cannot be called. Pass it to a loop in tools=[...], which drives it")
 
-    return undriven
+    return refuse_call
 
 
 def _check_params(
@@ -214,7 +214,7 @@ def _copy_secrets(secrets: Secrets) -> Secrets:
     return Secrets(dict(secrets.options), dict(secrets.mcp_tokens))
 
 
-def _asked(name: str) -> str:
+def _name_sub_loop(name: str) -> str:
     return f"sub_loop({name!r})"
 
 

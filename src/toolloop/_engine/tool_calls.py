@@ -143,7 +143,7 @@ def prepare_run(  # noqa: PLR0913 - everything that a tool needs
         loop_id=setup.loop_id,
         iteration=iteration,
         depth=setup.depth + 1,
-        idempotency_key=idempotency_key(setup, iteration, call),
+        idempotency_key=make_idempotency_key(setup, iteration, call),
         spent=spent.append,
     )
     limit = setup.tool_timeout if tool.timeout is None else tool.timeout
@@ -151,7 +151,7 @@ def prepare_run(  # noqa: PLR0913 - everything that a tool needs
     return CallRun(tool, call, setup, context, limit, results, spent, around)
 
 
-def idempotency_key(setup: Setup, iteration: int, call: Call) -> str:
+def make_idempotency_key(setup: Setup, iteration: int, call: Call) -> str:
     """Return an idempotency key: the same for each repeat of an uncertain run of a call, different for other runs."""
     places: JSON = [*map(list, setup.runs), iteration] if setup.within else iteration  # call ids may repeat
     parts = [setup.loop_id, [*setup.path, call.id], places, call.id, call.run]

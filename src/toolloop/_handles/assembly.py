@@ -114,8 +114,8 @@ def assemble(parts: LoopParts, driver_class: type[D], options: DriveOptions = AL
     runtimes = Runtimes(Runtime.of(setup, here.tools, here.config, parts.secrets), metadata)
     name, stored = DriverName(), None
     if parts.place is not None:
-        stored = SharedJournal(parts.state, here.clock, parts.place, runtimes.observers, defers=is_async)
-    journal = stored or LocalJournal(parts.state, here.clock, runtimes.observers)
+        stored = SharedJournal(parts.state, here.clock, parts.place, runtimes.find_observers, defers=is_async)
+    journal = stored or LocalJournal(parts.state, here.clock, runtimes.find_observers)
     report_usage = here.context._spent if isinstance(here.context, ToolContext) else None  # noqa: SLF001 - it exists for this use
     progress = InProgress(journal, report_usage)
     requests = ModelRequests(progress, runtimes, here.provider, options, is_async=is_async)

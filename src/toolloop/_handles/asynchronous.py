@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Generic, Literal, NoReturn, Self, TypeVar
 import anyio.lowlevel
 
 from toolloop._drivers.async_driver import AsyncDriver
-from toolloop._drivers.event_loops import in_thread
+from toolloop._drivers.event_loops import run_in_thread
 from toolloop._drivers.streaming import AsyncTurnStream, AsyncUnread
 from toolloop._engine.questions import await_each, call_either
 from toolloop._handles.forking import Fork
@@ -89,7 +89,7 @@ class AsyncToolLoopHandle(HandleBase[AsyncProvider | AsyncSdkClient, AsyncDriver
     async def _run_in_thread(self, work: Callable[[], object]) -> None:
         """Call a function that waits for the store, in a thread if there is a store. It is not cancelled half-way."""
         if self._parts.lease is not None:
-            await in_thread(work)
+            await run_in_thread(work)
             self._parts.journal.tell()
 
     async def fork(
@@ -105,11 +105,11 @@ class AsyncToolLoopHandle(HandleBase[AsyncProvider | AsyncSdkClient, AsyncDriver
         self._parts.issuer.take_edits("fork()")
         if self._parts.lease is None:
             return self._fork(wanted)
-        return await in_thread(partial(self._fork, wanted))
+        return await run_in_thread(partial(self._fork, wanted))
 
     async def set_metadata(self, by: str | Person | None = None, **changes: str | None) -> None:
         """Change metadata of the stored loop, such as a title. See `ToolLoopHandle.set_metadata`."""
-        self._change_metadata(changes, await in_thread(self._read_metadata), name_of(by))
+        self._change_metadata(changes, await run_in_thread(self._read_metadata), name_of(by))
         await self._run_in_thread(self._parts.journal.commit)
 
     async def aclose(self) -> None:
@@ -184,7 +184,7 @@ class AsyncToolLoopHandle(HandleBase[AsyncProvider | AsyncSdkClient, AsyncDriver
             turn = turns.current()
             if turn is None and unread is not None:
                 parts.engine.make_woken()  # raises `Drift` when the stream is entered
-                await unread.was_read()
+                await unread.wait_until_read()
             if turn is not None:
                 return turns.hand_over(turn)
             driven: Turn = await parts.driver.drive(turns.find_turn_at_rest, unread)
@@ -267,7 +267,7 @@ class OpeningLoop(Generic[H]):
         )
 
     def __await__(self) -> Generator[Any, Any, H]:
-        return in_thread(self._load).__await__()
+        return run_in_thread(self._load).__await__()
 
     async def __aenter__(self) -> H:
         """Load the loop."""

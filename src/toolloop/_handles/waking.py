@@ -49,7 +49,7 @@ class WakeUp:
         """
         old = state.root.setup
         given = {name: _merge(name, was, new, getattr(old, name)) for name, (was, new) in self.given.items()}
-        new = runtime.setup(evolve(old, **given))
+        new = runtime.renew_setup(evolve(old, **given))
         if new == old:
             return None, ()
         still_open = tools_with_open_calls(state)

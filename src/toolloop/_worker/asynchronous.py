@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 from anyio.abc import TaskGroup
 
-from toolloop._drivers.event_loops import call_soon, in_thread, only_error
+from toolloop._drivers.event_loops import call_soon, run_in_thread, unwrap_only_error
 from toolloop._engine.questions import FunctionCall, Questions, await_each
 from toolloop._handles.asynchronous import AsyncToolLoopHandle, OpeningLoop
 from toolloop._public import set_module
@@ -63,7 +63,7 @@ class AsyncWorker(WorkerBase[AsyncProvider | AsyncSdkClient]):
         signals.pass_on()
 
     def _blocking(self, work: Callable[..., Any], *arguments: Any) -> FunctionCall:
-        return in_thread, (partial(work, *arguments),)
+        return run_in_thread, (partial(work, *arguments),)
 
     async def drive(self, loop_id: str, until: Callable[[], bool] | None = None) -> StoredLoop:
         """Drive one loop, if it is due, as far as it goes without a person. See `Worker.drive`."""
@@ -80,7 +80,7 @@ class AsyncWorker(WorkerBase[AsyncProvider | AsyncSdkClient]):
         opening, options = self._open(loop_id, given), self._options(until)
         load = partial(AsyncToolLoopHandle._load, opening, options)  # noqa: SLF001 - of the same library
         async with OpeningLoop(load) as handle:
-            is_due = await in_thread(partial(self._desk.admits, handle))
+            is_due = await run_in_thread(partial(self._desk.admits, handle))
             return await handle.run(until=until) if is_due else None
 
 
@@ -90,7 +90,7 @@ async def _tasks(stop_event: _StopEvent = None) -> AsyncGenerator[_Tasks]:
         async with anyio.create_task_group() as group:
             yield _Tasks(group, stop_event)
     except BaseExceptionGroup as errors:
-        raise only_error(errors, anyio.get_cancelled_exc_class()) from None
+        raise unwrap_only_error(errors, anyio.get_cancelled_exc_class()) from None
 
 
 class _Tasks:

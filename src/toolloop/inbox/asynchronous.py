@@ -10,7 +10,7 @@ from datetime import date
 from functools import partial
 from typing import Any, Literal, overload
 
-from toolloop._drivers.event_loops import in_thread
+from toolloop._drivers.event_loops import run_in_thread
 from toolloop._interface.grants import GivenGrant
 from toolloop._interface.shown import Shown
 from toolloop._interface.standing import Standing
@@ -70,23 +70,23 @@ class AsyncInbox:
     ) -> InboxPage:
         """See `Inbox.pending`."""
         filters = partial(self._inbox.pending, tool=tool, why=why, text=text, sort=sort)
-        return await in_thread(partial(filters, metadata, limit, cursor))
+        return await run_in_thread(partial(filters, metadata, limit, cursor))
 
     async def counts(self, metadata: Mapping[str, str] | None = None) -> InboxCounts:
         """See `Inbox.counts`."""
-        return await in_thread(partial(self._inbox.counts, metadata))
+        return await run_in_thread(partial(self._inbox.counts, metadata))
 
     async def statistics(self, since: date | None = None, metadata: Mapping[str, str] | None = None) -> Statistics:
         """See `Inbox.statistics`."""
-        return await in_thread(partial(self._inbox.statistics, since, metadata))
+        return await run_in_thread(partial(self._inbox.statistics, since, metadata))
 
     async def show(self, loop_id: str) -> ShownLoop:
         """See `Inbox.show`."""
-        return await in_thread(partial(self._inbox.show, loop_id))
+        return await run_in_thread(partial(self._inbox.show, loop_id))
 
     async def offers(self, loop_id: str) -> dict[str, Offer]:
         """See `Inbox.offers`."""
-        return await in_thread(partial(self._inbox.offers, loop_id))
+        return await run_in_thread(partial(self._inbox.offers, loop_id))
 
     async def wait(self, loop_id: str, until: Until = AT_REST, timeout: float | None = None) -> StoredLoop:  # noqa: ASYNC109 - as in `Inbox`
         """Wait until a loop has a status, and return its row. See `Inbox.wait`."""
@@ -98,7 +98,7 @@ class AsyncInbox:
 
     async def trail(self, loop_id: str) -> tuple[TrailEntry, ...]:
         """See `Inbox.trail`."""
-        return await in_thread(partial(self._inbox.trail, loop_id))
+        return await run_in_thread(partial(self._inbox.trail, loop_id))
 
     def history(self, loop_id: str) -> Awaitable[tuple[TrailEntry, ...]]:
         """Return the audit trail. Deprecated: use `trail`."""
@@ -117,11 +117,11 @@ class AsyncInbox:
         self, loop_id: str, decisions: Mapping[CallKey, Decision], *, each: bool = False
     ) -> dict[CallKey, Any]:
         """See `Inbox.decide`."""
-        return await in_thread(partial(self._inbox.decide, loop_id, decisions, each=each))
+        return await run_in_thread(partial(self._inbox.decide, loop_id, decisions, each=each))
 
     async def stop(self, loop_id: str, reason: str | None = None, by: str | Person | None = None) -> None:
         """See `Inbox.stop`."""
-        await in_thread(partial(self._inbox.stop, loop_id, reason, by))
+        await run_in_thread(partial(self._inbox.stop, loop_id, reason, by))
 
     async def say(
         self,
@@ -133,15 +133,15 @@ class AsyncInbox:
         tools: Sequence[JSON] = (),
     ) -> str:
         """See `Inbox.say`."""
-        return await in_thread(partial(self._inbox.say, loop_id, messages, by, key, tools=tools))
+        return await run_in_thread(partial(self._inbox.say, loop_id, messages, by, key, tools=tools))
 
     async def withdraw(self, loop_id: str, said: str, by: str | Person | None = None) -> None:
         """See `Inbox.withdraw`."""
-        await in_thread(partial(self._inbox.withdraw, loop_id, said, by))
+        await run_in_thread(partial(self._inbox.withdraw, loop_id, said, by))
 
     async def retry(self, loop_id: str, by: str | Person | None = None) -> None:
         """See `Inbox.retry`."""
-        await in_thread(partial(self._inbox.retry, loop_id, by))
+        await run_in_thread(partial(self._inbox.retry, loop_id, by))
 
     async def fork(
         self,
@@ -153,19 +153,19 @@ class AsyncInbox:
         by: str | Person | None = None,
     ) -> str:
         """See `Inbox.fork`."""
-        return await in_thread(partial(self._inbox.fork, loop_id, new_id, at=at, metadata=metadata, by=by))
+        return await run_in_thread(partial(self._inbox.fork, loop_id, new_id, at=at, metadata=metadata, by=by))
 
     async def set_metadata(self, loop_id: str, /, by: str | Person | None = None, **changes: str | None) -> None:
         """See `Inbox.set_metadata`."""
-        await in_thread(partial(self._inbox.set_metadata, loop_id, by, **changes))
+        await run_in_thread(partial(self._inbox.set_metadata, loop_id, by, **changes))
 
     async def grants(self, loop_id: str) -> tuple[GivenGrant, ...]:
         """See `Inbox.grants`."""
-        return await in_thread(partial(self._inbox.grants, loop_id))
+        return await run_in_thread(partial(self._inbox.grants, loop_id))
 
     async def revoke(self, loop_id: str, grant: GivenGrant | str, by: str | Person | None = None) -> None:
         """See `Inbox.revoke`."""
-        await in_thread(partial(self._inbox.revoke, loop_id, grant, by))
+        await run_in_thread(partial(self._inbox.revoke, loop_id, grant, by))
 
     async def link(  # noqa: PLR0913 - what a link is bound to
         self,
@@ -179,16 +179,16 @@ class AsyncInbox:
     ) -> str:
         """See `Inbox.link`."""
         link = partial(self._inbox.link, loop_id, call, allow, expires_in, base_url, person=person)
-        return await in_thread(link)
+        return await run_in_thread(link)
 
     async def revoke_links(self, loop_id: str, call: str | Shown | None = None, by: str | Person | None = None) -> None:
         """See `Inbox.revoke_links`."""
-        await in_thread(partial(self._inbox.revoke_links, loop_id, call, by))
+        await run_in_thread(partial(self._inbox.revoke_links, loop_id, call, by))
 
     async def linked(self, token: str) -> InboxCall:
         """See `Inbox.linked`."""
-        return await in_thread(partial(self._inbox.linked, token))
+        return await run_in_thread(partial(self._inbox.linked, token))
 
     async def redeem(self, token: str, decision: Decision) -> Standing:
         """See `Inbox.redeem`."""
-        return await in_thread(partial(self._inbox.redeem, token, decision))
+        return await run_in_thread(partial(self._inbox.redeem, token, decision))

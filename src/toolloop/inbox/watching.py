@@ -12,7 +12,7 @@ from typing import Final, TypeVar, get_args
 
 from attrs import frozen
 
-from toolloop._drivers.event_loops import call_soon, in_thread
+from toolloop._drivers.event_loops import call_soon, run_in_thread
 from toolloop._interface.calls import RunningCall
 from toolloop._journal.lease import read_progress
 from toolloop._journal.store_access import call_store
@@ -101,7 +101,7 @@ async def changes_of_async(store: Store, loop_id: str) -> AsyncGenerator[LoopCha
     news, last = _News(), None
     with watching(store, news.set):
         while True:
-            if (change := await in_thread(partial(_read, store, loop_id))) != last:
+            if (change := await run_in_thread(partial(_read, store, loop_id))) != last:
                 last = change
                 yield change
             await news.wait(_POLL)
@@ -111,7 +111,7 @@ async def wait_until_async(store: Store, loop_id: str, wanted: frozenset[str], t
     """Wait for a status. See `Inbox.wait`."""
     news, end = _News(), _end_of(timeout)
     with watching(store, news.set):
-        while (row := await in_thread(partial(_head, store, loop_id))).status not in wanted:
+        while (row := await run_in_thread(partial(_head, store, loop_id))).status not in wanted:
             await news.wait(_time_to_wait(row, wanted, end))
         return row
 

@@ -38,7 +38,7 @@ from weakref import finalize, ref
 
 from attrs import field, frozen
 
-from toolloop._drivers.event_loops import in_thread
+from toolloop._drivers.event_loops import run_in_thread
 from toolloop._journal.store_access import call_store
 from toolloop.errors import LoopNotFound
 from toolloop.inbox.items import InboxCall, TrailEntry
@@ -197,7 +197,7 @@ class Changes:
 
     async def queue(self, me: Viewer) -> Snapshot:
         """Return the queue of a person as it is now."""
-        return await in_thread(partial(self._take, me, None, is_fresh=True))
+        return await run_in_thread(partial(self._take, me, None, is_fresh=True))
 
     async def since(
         self,
@@ -227,7 +227,7 @@ class Changes:
             return None
         now = self._clock()
         waiting = snapshot.waiting
-        await in_thread(
+        await run_in_thread(
             partial(self._settle, me.store, snapshot, [each for each in shown.values() if each not in waiting])
         )
         known = {*shown.values()}
@@ -243,7 +243,7 @@ class Changes:
 
     async def _snapshot(self, me: Viewer, loop_id: str | None) -> Snapshot:
         recent = self._recent(me, loop_id)
-        return await in_thread(partial(self._take, me, loop_id)) if recent is None else recent
+        return await run_in_thread(partial(self._take, me, loop_id)) if recent is None else recent
 
     def _recent(self, me: Viewer, loop_id: str | None) -> Snapshot | None:
         if (last := self._read.get((me.seen, loop_id))) is None:

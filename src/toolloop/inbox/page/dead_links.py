@@ -9,7 +9,7 @@ from functools import partial
 from starlette.requests import Request
 from starlette.responses import Response
 
-from toolloop._drivers.event_loops import in_thread
+from toolloop._drivers.event_loops import run_in_thread
 from toolloop._journal.store_access import call_store
 from toolloop.errors import BadLink, LinkExpired, LinkUsed, LoopNotFound, NotAllowed, UnknownCall
 from toolloop.inbox.page.people import UnknownPersonError
@@ -30,7 +30,7 @@ def dead_link_page(views: Views) -> Callable[[Request, Exception], Awaitable[Res
             link = Link.of(request.path_params["token"], views.secret, 0.0)  # an expired one, too
             me = await views.people.at_link(request, link)
             find = partial(me.store.load, link.loop_id, first_id=link.first_id)
-            await in_thread(partial(call_store, link.loop_id, find))
+            await run_in_thread(partial(call_store, link.loop_id, find))
             return await views.card(key_of(link.loop_id, link.path), me, views.clock())
         return None
 

@@ -8,7 +8,7 @@ from functools import partial
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from toolloop._drivers.event_loops import in_thread
+from toolloop._drivers.event_loops import run_in_thread
 from toolloop.stores.protocol import Store
 
 LOG = logging.getLogger("toolloop.inbox")
@@ -31,7 +31,7 @@ def with_health(app: ASGIApp, store: Store) -> ASGIApp:
 
 async def _health_of(store: Store) -> PlainTextResponse:
     try:
-        await in_thread(partial(store.list, limit=1))
+        await run_in_thread(partial(store.list, limit=1))
     except Exception as error:  # noqa: BLE001 - a store may raise anything
         LOG.warning("/healthz: the store cannot be read: %s", error)
         return PlainTextResponse("the store cannot be read\n", 503)

@@ -12,7 +12,7 @@ from attrs import frozen
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from toolloop._drivers.event_loops import in_thread
+from toolloop._drivers.event_loops import run_in_thread
 from toolloop._web import Who, ask_who
 from toolloop.errors import NotAllowed
 from toolloop.inbox.asynchronous import AsyncInbox
@@ -115,7 +115,7 @@ class People:
         """Ask once what a person sees, for the whole request."""
         seen: Seen = None
         if self._sees is not None:
-            seen = seen_of(await in_thread(partial(self._sees, person)))
+            seen = seen_of(await run_in_thread(partial(self._sees, person)))
         inbox = self._inbox.as_(person, may=self._may, sees=None if self._sees is None else lambda _: seen, via="page")
         key = "" if seen is None else json.dumps([sorted(each.items()) for each in seen])
         return Me(person, inbox, inbox._store, key, self._may, is_signed_in)  # noqa: SLF001 - of the same library

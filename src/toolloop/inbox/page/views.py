@@ -14,7 +14,7 @@ from attrs import asdict, evolve, field, frozen
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from toolloop._drivers.event_loops import in_thread
+from toolloop._drivers.event_loops import run_in_thread
 from toolloop._interface.grants import list_standing_grants
 from toolloop._interface.loop_view import view_of
 from toolloop.inbox.items import InboxCall
@@ -161,10 +161,10 @@ class Views:
         def find() -> Card:
             return _with_rights(card_of(me.store, key, me.person, now), me)
 
-        return await in_thread(find)
+        return await run_in_thread(find)
 
     async def _cards(self, keys: Sequence[str], me: Me, now: float) -> list[Card]:
-        return await in_thread(partial(cards_of, me.store, keys, me.person, now))
+        return await run_in_thread(partial(cards_of, me.store, keys, me.person, now))
 
     async def group(self, request: Request) -> Response:
         """Show the calls that are like one, and what came of those that were just decided."""
@@ -178,7 +178,7 @@ class Views:
         done = [*dict.fromkeys(query.get("done", "").split())][:MOST]
         calls = group_of(snapshot.calls, of, in_one_loop=bool(one))[:MOST]
         cards = await self._cards([key_of(call.loop_id, call.path) for call in calls], me, now)
-        await in_thread(lambda: [_with_rights(card, me) for card in cards])
+        await run_in_thread(lambda: [_with_rights(card, me) for card in cards])
         # Only calls that this person can decide like this are chosen together.
         do = "deny" if query.get("do") == "deny" or not any("approve" in card.takes for card in cards) else ""
         cards = [card for card in cards if (do or "approve") in card.takes]
@@ -214,7 +214,7 @@ class Views:
     async def loops(self, request: Request) -> Response:
         """List the loops, newest first."""
         me = await self.people.require(request)
-        rows = await in_thread(partial(me.store.list, limit=LOOPS, before=request.query_params.get("before")))
+        rows = await run_in_thread(partial(me.store.list, limit=LOOPS, before=request.query_params.get("before")))
         more = rows[-1].cursor if len(rows) == LOOPS else None
         return rendered(request, "loops.html", page="loops", me=me, now=self.clock(), rows=rows, more=more)
 
@@ -228,10 +228,10 @@ class Views:
     async def loop_page(self, request: Request, me: Me, loop_id: str, again: Refused = NOT_REFUSED) -> Response:
         """Return the page of a loop."""
         now, version = self.clock(), await self.changes.version(me, loop_id)
-        row, story, is_long = await in_thread(partial(read_newest_steps, me.store, loop_id))
+        row, story, is_long = await run_in_thread(partial(read_newest_steps, me.store, loop_id))
         if is_whole := is_long and "whole" in request.query_params:
-            row, story = await in_thread(partial(read_loop, me.store, loop_id))
-        may = await in_thread(partial(me.allowed, ("say", "stop", "retry", "grant"), row))
+            row, story = await run_in_thread(partial(read_loop, me.store, loop_id))
+        may = await run_in_thread(partial(me.allowed, ("say", "stop", "retry", "grant"), row))
         return _again(
             request,
             "loop.html",
