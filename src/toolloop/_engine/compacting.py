@@ -139,7 +139,7 @@ class Compactor:
         """
         if hangs_on_thinking(loop):
             return None
-        before = self._counter.next_request(loop, self._requests.parameters(loop.setup.params))
+        before = self._counter.next_request(loop, self._requests.make_parameters(loop.setup.params))
         sizes = dict(loop.compacted)
         for label, strategy in self._strategies:
             if before < (strategy.at_tokens or 0):
@@ -214,7 +214,9 @@ class Compactor:
         is_cached = has_prefix and writer is None and _have_same(params, own, "model", "thinking", "tool_choice")
         stale = loop.stale_thinking if has_prefix else len(summary.request)
         all_secrets = (self._requests.secrets if writer is None else Secrets()).joined(secrets)
-        request = self._requests.alone(drop_answers(params), summary.request, stale, all_secrets, is_cached=is_cached)
+        request = self._requests.make_alone(
+            drop_answers(params), summary.request, stale, all_secrets, is_cached=is_cached
+        )
         return SummaryRequest(request, writer, attempt, summary)
 
 

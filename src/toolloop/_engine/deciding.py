@@ -9,7 +9,7 @@ from attrs import evolve, frozen
 from toolloop._engine.policies import find_misfit
 from toolloop._engine.runtimes import ToolsOfLoops
 from toolloop._interface.call_names import find_open_call, find_path, join_path
-from toolloop._interface.decisions import already_closed, nothing_waits, to_record
+from toolloop._interface.decisions import make_closed_error, make_nothing_waits_error, to_record
 from toolloop._interface.shown import Named
 from toolloop._interface.standing import Standing, standing_of
 from toolloop._messages.blocks import RESULT_KINDS
@@ -105,10 +105,10 @@ def _make_record(deciding: Deciding, state: State, named: Named, decision: Decis
     path = find_path(state, named)
     name = join_path(path)
     if find_open_round(state.root) is None:
-        raise already_closed(state.root, name, path[0]) or nothing_waits(name, state.root)
+        raise make_closed_error(state.root, name, path[0]) or make_nothing_waits_error(name, state.root)
     loop, runtime = state.at(path[:-1]), deciding.runtimes.at(state, path[:-1])
     call = None if loop is None else find_open_call(loop, path[-1])
-    if call is None and loop is not None and (closed := already_closed(loop, name, path[-1])) is not None:
+    if call is None and loop is not None and (closed := make_closed_error(loop, name, path[-1])) is not None:
         raise closed
     if loop is not None and call is not None:
         decision = _restore_secrets(decision, call, loop.setup.secrets_of(call.name), deciding.key)

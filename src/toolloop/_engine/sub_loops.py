@@ -134,7 +134,7 @@ class SubLoop(Tool[..., Never]):
         begins.refuse_invalid(messages, self.registry, asked=_name_sub_loop(self.name))
         limits = self.config.limits()
         deepest = take_lesser(parent.limits.max_depth, parent.depth - len(parent.within) + _DEEPEST)
-        setup = begins.setup(
+        setup = begins.make_setup(
             self.registry,
             self.config,
             loop_id=parent.loop_id,

@@ -158,7 +158,7 @@ class AsyncToolLoopHandle(HandleBase[AsyncProvider | AsyncSdkClient, AsyncDriver
             await self._run_in_thread(self._parts.late)
 
     async def _drive(self, asked: str, unread: AsyncUnread | None = None) -> Turn:
-        async with self._letting_go():
+        async with self._let_go_at_end():
             turn: Turn = await self._parts.driving.make_steps(self._drive_turn, asked, unread)
             return turn
 
@@ -181,7 +181,7 @@ class AsyncToolLoopHandle(HandleBase[AsyncProvider | AsyncSdkClient, AsyncDriver
                 return turns.hand_over(over)
             if parts.lease is not None and not parts.lease.is_shared:
                 await self._run_in_thread(parts.lease.acquire)
-            turn = turns.current()
+            turn = turns.find_current()
             if turn is None and unread is not None:
                 parts.engine.make_woken()  # raises `Drift` when the stream is entered
                 await unread.wait_until_read()
@@ -191,7 +191,7 @@ class AsyncToolLoopHandle(HandleBase[AsyncProvider | AsyncSdkClient, AsyncDriver
             return turns.hand_over(driven)
 
     @asynccontextmanager
-    async def _letting_go(self) -> AsyncGenerator[None]:
+    async def _let_go_at_end(self) -> AsyncGenerator[None]:
         """Store what happened, and give the lease back if it is not needed."""
         try:
             yield
@@ -232,7 +232,7 @@ class AsyncToolLoopHandle(HandleBase[AsyncProvider | AsyncSdkClient, AsyncDriver
         while True:
             questions = self._parts.turns.make_questions(until, partial(self._drive, "run()", unread), self._catch_up)
             known = self._parts.journal.lost
-            async with self._letting_go():
+            async with self._let_go_at_end():
                 self._parts.engine.goes_on = unread is None and self._parts.lease is not None
                 try:
                     turn = await await_each(questions)

@@ -3,7 +3,7 @@
 The machine refuses events that the phase does not allow. This module checks the commands against the parameters, the
 tools and the history. A stored journal evaluates a command again if other events were stored first, so a command keeps
 no part of the state that it saw. The caller's input is read once, before that: by `Commands.read`, `param_changes` and
-`said_texts`.
+`to_user_texts`.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from toolloop._interface.decisions import (
     refuse_invalid,
     refuse_last_word,
     refuse_unclosed,
-    said_texts,
+    to_user_texts,
 )
 from toolloop._interface.loop_params import check_request, merge_params, refuse_crowd, refuse_short_marks
 from toolloop._interface.message_edits import (
     ANY_USER,
     HistoryEdit,
     explain_place,
+    make_stale_error,
     preview_injection,
     preview_request,
     refuse_lost_pause,
-    stale_edit,
 )
 from toolloop._journal.batch_writer import merge_metadata
 from toolloop._messages.tool_changes import decode_changing, list_names_ever_defined, may_change_tools
-from toolloop._requests.output import find_format, with_format
+from toolloop._requests.output import add_format, find_format
 from toolloop.errors import IllegalCommand, InvalidHistory
 from toolloop.machine.machine import allowed
 from toolloop.machine.queries import everywhere, is_due, is_empty, waiting
@@ -136,7 +136,7 @@ class Commands:
             case Continue(by=by):
                 return "continue_loop()", partial(self.go_on, by=name_of(by))
             case InjectMessages(by=by):
-                texts = said_texts(command.messages, "the injected messages")
+                texts = to_user_texts(command.messages, "the injected messages")
                 return "inject_and_continue()", partial(self.inject, texts=texts, by=name_of(by))
             case Stop(reason=None | str() as reason, by=by):
                 return "stop()", partial(self.stop, reason=reason, by=name_of(by))
@@ -152,7 +152,7 @@ class Commands:
 
         """
         if not isinstance(state.root.phase, Waiting):
-            raise refusal(state.root, "continue_loop()")
+            raise make_refusal(state.root, "continue_loop()")
         return ev.Continued(by=by, **self._date(by))
 
     def inject(self, state: State, texts: tuple[str, ...], by: str | None = None) -> ev.Continued:
@@ -167,7 +167,7 @@ class Commands:
         loop = state.root
         asked = name_injection(loop)
         if isinstance(loop.phase, (Failed, Finished)):
-            raise refusal(loop, asked)
+            raise make_refusal(loop, asked)
         event = ev.Continued(texts, by, **self._date(by))
         step(state, event)  # the machine's own errors come first
         self._refuse_injected(loop, texts, asked)
@@ -224,7 +224,7 @@ class Commands:
 
         """
         if not isinstance(state.root.phase, Failed):
-            raise refusal(state.root, "retry()")
+            raise make_refusal(state.root, "retry()")
         return ev.Continued(by=by, **self._date(by))
 
     def follow_up(
@@ -285,7 +285,7 @@ class Commands:
         kept = {name: value for name, value in before.items() if name not in changes.removed}
         new = kept | changes.stored
         if loop.setup.output and "output_config" in changes.names:
-            new = with_format(new, find_format(decode(loop.setup.params)), asked)
+            new = add_format(new, find_format(decode(loop.setup.params)), asked)
         # Secrets are not stored, and a container also comes with a reply.
         is_known = SECRET_OPTIONS.isdisjoint(changes.names) and not changes.secrets.mcp_tokens
         if (
@@ -325,7 +325,9 @@ class Commands:
         """
         loop = join_rest(state.root)
         if loop.messages != edit.base:
-            raise stale_edit(f"{asked}: the history was changed elsewhere meanwhile, so your edit was not applied")
+            raise make_stale_error(
+                f"{asked}: the history was changed elsewhere meanwhile, so your edit was not applied"
+            )
         before = list(loop.messages)
         event = ev.HistoryEdited(find_splices(before, edit.messages), at=self._now())
         edited = step(state, event)
@@ -371,7 +373,7 @@ class Commands:
             raise explain_place(error, texts, loop) from None
 
 
-def refusal(loop: Loop, asked: str) -> IllegalCommand:
+def make_refusal(loop: Loop, asked: str) -> IllegalCommand:
     """Return the error for a command that the phase of a loop does not allow."""
     return make_not_allowed_error(loop, asked, allowed(loop))
 

@@ -9,7 +9,7 @@ from functools import partial
 
 from attrs import evolve, frozen
 
-from toolloop._handles.commands import refusal
+from toolloop._handles.commands import make_refusal
 from toolloop._handles.opening import LoopParts
 from toolloop._handles.waking import WakeUp
 from toolloop._interface.decisions import name_of
@@ -62,7 +62,7 @@ class Fork:
 
         """
         if isinstance(state.root.phase, TooDeep):
-            raise refusal(state.root, "fork()")
+            raise make_refusal(state.root, "fork()")
         return fork(state, self.loop_id, now)
 
     def read(self, store: Store, loop_id: str) -> tuple[State, StoredJournal]:

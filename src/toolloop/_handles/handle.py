@@ -18,7 +18,7 @@ from toolloop._handles.opening import Here, Opening, make_loop, restore_loop
 from toolloop._handles.param_changes import read_limits, read_params
 from toolloop._handles.reads import LoopReads
 from toolloop._interface.config import DEFAULT_CONFIG, LoopConfig
-from toolloop._interface.decisions import name_of, said_texts, said_turn, to_seconds
+from toolloop._interface.decisions import name_of, to_seconds, to_user_texts, to_user_turn
 from toolloop._interface.loop_params import read_brought_tools
 from toolloop._interface.shown import bind_to_digest
 from toolloop._interface.standing import Standing
@@ -208,7 +208,7 @@ class HandleBase(LoopReads[D], Generic[ProviderOrClient, D]):
             InvalidHistory: the API would refuse the messages at this point.
 
         """
-        texts = said_texts(messages, "the messages of follow_up()")
+        texts = to_user_texts(messages, "the messages of follow_up()")
         said = partial(self._parts.commands.follow_up, texts=texts, replace_last=replace_last, by=name_of(by))
         self._parts.issuer.issue("follow_up()", said)
 
@@ -242,7 +242,7 @@ class HandleBase(LoopReads[D], Generic[ProviderOrClient, D]):
             InvalidHistory: the API would refuse the messages at this point.
 
         """
-        texts, name, brought = said_turn(messages, "say()"), make_said_id(key), read_brought_tools(tools)
+        texts, name, brought = to_user_turn(messages, "say()"), make_said_id(key), read_brought_tools(tools)
         said = partial(self._parts.commands.say, texts=texts, said_id=name, by=name_of(by), tools=brought)
         self._parts.issuer.issue("say()", said, firm=False)
         return name

@@ -76,7 +76,7 @@ class CommandIssuer:
             self._tell()
             return
 
-        def later() -> None:
+        def act_later() -> None:
             try:
                 act()
             except ToolLoopError as error:
@@ -84,7 +84,7 @@ class CommandIssuer:
                 LOG.warning("a command from a signal handler was refused: %s", error, extra=extra)
             self._tell()
 
-        self._journal.bus.put_off(later)
+        self._journal.bus.put_off(act_later)
         self._notifier.notify()
 
     def _tell(self) -> None:
@@ -136,7 +136,7 @@ class CommandIssuer:
         """Give a command in any state. See `ToolLoopHandle.resume`."""
         asked, said = self._commands.read(command)
 
-        def said_anywhere(state: State) -> Event | None:
+        def say_anywhere(state: State) -> Event | None:
             phase = state.root.phase
             if isinstance(phase, ENDED) and not isinstance(command, InjectMessages):
                 LOG.info("ignored a command after the end", extra={"loop_id": state.root.setup.loop_id})
@@ -145,16 +145,16 @@ class CommandIssuer:
                 return None
             return said(state)
 
-        self.issue(asked, said_anywhere, firm=self._is_firm(command))
+        self.issue(asked, say_anywhere, firm=self._is_firm(command))
 
     def stop(self, reason: str | None, by: str | Person | None = None) -> None:
         """End the loop, also after a failed request. After the end, this does nothing."""
         asked, said = self._commands.read(Stop(reason, by=by))
 
-        def said_before_the_end(state: State) -> Event | None:
+        def say_before_the_end(state: State) -> Event | None:
             return None if isinstance(state.root.phase, (Finished, TooDeep)) else said(state)
 
-        self.issue(asked, said_before_the_end, firm=False)
+        self.issue(asked, say_before_the_end, firm=False)
 
     def _is_firm(self, command: Command) -> bool:
         """Return whether a command is only for the current wait. A stop is for any state."""
@@ -167,15 +167,15 @@ class CommandIssuer:
         """
         decided = Decided(None, ())
 
-        def said(state: State) -> Event | None:
+        def say(state: State) -> Event | None:
             nonlocal decided  # the last evaluation is the one that is recorded
             decided = self._commands.decide(state, decisions, each=each)
             return decided.event
 
         try:
             if is_interrupted(self._journal):
-                said(self._journal.state)
-            self._perform(lambda: self._journal.issue(said, firm=False))
+                say(self._journal.state)
+            self._perform(lambda: self._journal.issue(say, firm=False))
         except AlreadyDecided as error:
             raise self._journal.explain(error) from None
         explain = self._journal.explain

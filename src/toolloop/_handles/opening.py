@@ -15,7 +15,7 @@ from toolloop._interface.config import DEFAULT_CONFIG, DEFAULT_CONTEXT, LoopConf
 from toolloop._interface.loop_params import add_reader, as_registry, begin_with, check_request, refuse_short_marks
 from toolloop._journal.journal import read_clock
 from toolloop._journal.store_access import Place, load_state
-from toolloop._requests.output import drop_format, find_format, with_format
+from toolloop._requests.output import add_format, drop_format, find_format
 from toolloop._requests.params import Secrets, check_params, split
 from toolloop.compaction.strategy import Strategy
 from toolloop.errors import BadTool, LoopNotFound, UnreadableSnapshot
@@ -172,7 +172,7 @@ def make_loop(
     messages = begins.messages or ()
     if messages:  # else `follow_up` begins it later
         begins.refuse_invalid(messages, here.tools, asked=asked)
-    setup = begins.setup(here.tools, here.config, loop_id=loop_id or uuid.uuid4().hex, depth=here.context.depth)
+    setup = begins.make_setup(here.tools, here.config, loop_id=loop_id or uuid.uuid4().hex, depth=here.context.depth)
     opened = ev.Opened(setup=setup, messages=messages, at=read_clock(here.clock, otherwise=0.0))
     place = None if store is None else Place(store, first=opened)
     return LoopParts(begin(opened), here, begins.secrets, place)
@@ -316,4 +316,4 @@ def _set_format(
     if stored is None and wanted is None:
         return params
     given = drop_format(params) if find_format(params) == stored else params  # that of the loop, not of the caller
-    return with_format(given, wanted, asked)
+    return add_format(given, wanted, asked)

@@ -115,7 +115,7 @@ class LoopReads(Generic[D]):
         run. If another process runs them, a sync handle reads their progress from the store. `messages`: whether it has
         the conversation, each message with its id.
         """
-        error = self._parts.turns.error()
+        error = self._parts.turns.find_error()
         text = None if error is None else str(error)
         return view_of(self.state, error=text, doing=self._read_progress(), messages=messages)
 

@@ -255,7 +255,7 @@ class ToolLoopHandle(HandleBase[Provider | SdkClient, SyncDriver]):
                 return turns.hand_over(over)
             if parts.lease is not None:
                 parts.lease.acquire()
-            turn = turns.current()
+            turn = turns.find_current()
             if turn is None and unread is not None:
                 parts.engine.make_woken()  # raises `Drift` when the stream is entered
                 yield
@@ -281,7 +281,7 @@ class ToolLoopHandle(HandleBase[Provider | SdkClient, SyncDriver]):
         """
         check_ask(ask, "run()")
         try:
-            turn: Turn = exhaust(self._running(ask, until=until))
+            turn: Turn = exhaust(self._run_steps(ask, until=until))
             return turn
         finally:
             self._parts.late()
@@ -298,9 +298,9 @@ class ToolLoopHandle(HandleBase[Provider | SdkClient, SyncDriver]):
         """
         check_ask(ask, "stream()")
         unread = Unread(self._parts.driver.notifier)
-        return TurnStream(self._running(ask, unread), unread, self._parts.engine.timer, self._parts.late)
+        return TurnStream(self._run_steps(ask, unread), unread, self._parts.engine.timer, self._parts.late)
 
-    def _running(
+    def _run_steps(
         self,
         ask: Callable[[Yielded], object] | None,
         unread: Unread | None = None,

@@ -19,7 +19,7 @@ from toolloop._interface.calls import RunningCall, text_of
 from toolloop._interface.results import Completed, Error, Moves, ToolLoopResult, Turn, Yielded
 from toolloop._journal.journal import Journal
 from toolloop._journal.lease import DriverLease, StepsOrTask, is_on_its_way
-from toolloop._requests.output import MisfitError, Output, last_text, read_json
+from toolloop._requests.output import MisfitError, Output, find_last_text, read_json
 from toolloop.errors import IllegalCommand, MaxDepthExceeded
 from toolloop.events import WatchEvent
 from toolloop.machine.queries import is_empty
@@ -53,7 +53,7 @@ class Turns:
     _shown: tuple[int, Turn | None, int] = field(default=(-1, None, 0), init=False)
     _returned: Turn | None = field(default=None, init=False)
 
-    def current(self) -> Turn | None:
+    def find_current(self) -> Turn | None:
         """Return the result for the loop's wait or end; None if the loop can be driven."""
         with self._journal.lock:
             turn_number, phase = self._journal.turn, self._journal.state.root.phase
@@ -75,9 +75,9 @@ class Turns:
             return turn
 
     def find_turn_at_rest(self) -> Turn | None:
-        """Return the result of a turn that nothing is left to do for: as `current`, or that the loop is to end."""
+        """Return the result of a turn that nothing is left to do for: as `find_current`, or that the loop is to end."""
         with self._journal.lock:
-            turn = self.current()
+            turn = self.find_current()
             if turn is not None or not isinstance(self._journal.state.root.phase, Stopping):
                 return turn
             seen, position = self._journal.bus.list_since(self._shown[2])
@@ -88,7 +88,7 @@ class Turns:
     @property
     def pending(self) -> Yielded | None:
         """The `Yielded` that waits for a command, or None."""
-        turn = self.current() if isinstance(self._journal.state.root.phase, Waiting) else None
+        turn = self.find_current() if isinstance(self._journal.state.root.phase, Waiting) else None
         return turn if isinstance(turn, Yielded) else None
 
     def hand_over(self, turn: Turn) -> Turn:
@@ -110,7 +110,7 @@ class Turns:
             IllegalCommand: it is the caller's turn.
 
         """
-        turn = self.current()
+        turn = self.find_current()
         if turn is None and is_empty(self._journal.state.root):
             raise IllegalCommand(
                 "next_turn(): the conversation is empty. Begin it with follow_up(...), with a string or messages",
@@ -176,7 +176,7 @@ class Turns:
         if (lost := self._journal.lost) is not None and lost is not known:
             raise lost
 
-    def error(self) -> Exception | None:
+    def find_error(self) -> Exception | None:
         """Return the error with which the loop ended, if it did."""
         loop = self._journal.state.root
         if isinstance(loop.phase, Failed):
@@ -188,7 +188,7 @@ class Turns:
 
     def make_result(self) -> ToolLoopResult:
         """Return the outcome of the loop so far: see `ToolLoopResult`."""
-        loop, error = self._journal.state.root, self.error()
+        loop, error = self._journal.state.root, self.find_error()
         return ToolLoopResult(
             response=None if loop.response is None else decode(loop.response),
             termination=_find_termination(loop, error),
@@ -223,7 +223,7 @@ class Turns:
         """Return the typed result, which was found to fit when the reply came."""
         if not loop.setup.output or response is None:
             return None
-        text = last_text(response)
+        text = find_last_text(response)
         with suppress(MisfitError):  # this process has another class than the one that read it
             return read_json(text) if self._output is None else self._output.read(text)
         return None if text is None else read_json(text)
@@ -232,7 +232,7 @@ class Turns:
         loop = self._journal.state.root
         if isinstance(loop.phase, Finished):
             return self._make_completed(loop.phase.termination, seen)
-        error = self.error() or MaxDepthExceeded(0, 0)
+        error = self.find_error() or MaxDepthExceeded(0, 0)
         return Error(
             error=error,
             retryable=bool(getattr(error, "retryable", False)),

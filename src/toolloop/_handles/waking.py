@@ -8,7 +8,7 @@ from typing import Any, Literal
 from attrs import asdict, evolve, field, frozen
 
 from toolloop._engine.runtimes import Runtime
-from toolloop._interface.drift import Difference, find_changes, tools_with_open_calls
+from toolloop._interface.drift import Difference, find_changes, list_tools_with_open_calls
 from toolloop._interface.loop_params import check_request
 from toolloop.errors import BadTool, Drift
 from toolloop.machine.record.loop import State
@@ -52,7 +52,7 @@ class WakeUp:
         new = runtime.renew_setup(evolve(old, **given))
         if new == old:
             return None, ()
-        still_open = tools_with_open_calls(state)
+        still_open = list_tools_with_open_calls(state)
         found = list(find_changes(old, new, still_open))
         refused = tuple(change.text for change in found if self._is_refused(change))
         if refused and self.on_drift != "accept":

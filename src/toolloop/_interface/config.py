@@ -41,7 +41,7 @@ StopWhen = Callable[[PolicyView], bool | str | Awaitable[bool | str | None] | No
 ResultFilter = Callable[[ToolCall, JSON], JSON]  # JSON, or an awaitable of it
 
 
-def _fits(test: Callable[[Any], bool], remedy: str) -> Callable[[Any, Any, Any], None]:
+def _make_check(test: Callable[[Any], bool], remedy: str) -> Callable[[Any, Any, Any], None]:
     """Return a validator for a field. `remedy`: the values that it accepts, for the error."""
 
     def check(_config: Any, attribute: Any, value: Any) -> None:
@@ -55,8 +55,8 @@ def _is_whole(value: Any, minimum: int) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= minimum
 
 
-def _whole(minimum: int) -> Callable[[Any, Any, Any], None]:
-    fits = _fits(partial(_is_whole, minimum=minimum), f"a whole number ({minimum} or more), or None for no limit")
+def _make_whole_check(minimum: int) -> Callable[[Any, Any, Any], None]:
+    fits = _make_check(partial(_is_whole, minimum=minimum), f"a whole number ({minimum} or more), or None for no limit")
     return optional(fits)
 
 
@@ -64,19 +64,23 @@ def _is_seconds(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= float_info.max
 
 
-_grace = _fits(_is_seconds, "a number of seconds (0 or more)")
-_seconds = optional(_fits(_is_seconds, "a number of seconds (0 or more), or None for no limit"))
+_grace = _make_check(_is_seconds, "a number of seconds (0 or more)")
+_seconds = optional(_make_check(_is_seconds, "a number of seconds (0 or more), or None for no limit"))
 _cost = optional(
-    _fits(
+    _make_check(
         lambda value: isinstance(value, Decimal) and value.is_finite() and value >= 0,
         "dollars (0 or more), or None for no limit",
     )
 )
-_callable = optional(_fits(callable, "a callable, or None"))
+_callable = optional(_make_check(callable, "a callable, or None"))
 _EXECUTIONS = get_args(Execution)
-_execution: Callable[[Any, Any, Execution], None] = _fits(_EXECUTIONS.__contains__, f"one of {', '.join(_EXECUTIONS)}")
+_execution: Callable[[Any, Any, Execution], None] = _make_check(
+    _EXECUTIONS.__contains__, f"one of {', '.join(_EXECUTIONS)}"
+)
 _ON_EXPIRY = get_args(OnExpiry)
-_on_expiry: Callable[[Any, Any, OnExpiry], None] = _fits(_ON_EXPIRY.__contains__, f"one of {', '.join(_ON_EXPIRY)}")
+_on_expiry: Callable[[Any, Any, OnExpiry], None] = _make_check(
+    _ON_EXPIRY.__contains__, f"one of {', '.join(_ON_EXPIRY)}"
+)
 
 
 def _is_not_zero(_config: Any, attribute: Any, value: Any) -> None:
@@ -85,16 +89,16 @@ def _is_not_zero(_config: Any, attribute: Any, value: Any) -> None:
 
 
 def _is(kind: type, remedy: str) -> Callable[[Any, Any, Any], None]:
-    return _fits(lambda value: isinstance(value, kind), remedy)
+    return _make_check(lambda value: isinstance(value, kind), remedy)
 
 
-def _are(test: Callable[[Any], bool], remedy: str) -> Callable[[Any, Any, Any], None]:
-    return _fits(lambda value: isinstance(value, tuple) and all(map(test, value)), remedy)
+def _make_each_check(test: Callable[[Any], bool], remedy: str) -> Callable[[Any, Any, Any], None]:
+    return _make_check(lambda value: isinstance(value, tuple) and all(map(test, value)), remedy)
 
 
 def _has_sound_parts(_config: Any, _attribute: Any, budget: Budget) -> None:
     for part in fields(Budget):
-        check = _cost if part.name == "cost" else _whole(0)
+        check = _cost if part.name == "cost" else _make_whole_check(0)
         check(budget, part, getattr(budget, part.name))
 
 
@@ -117,7 +121,7 @@ def _observes(value: Any) -> bool:
     return callable(value) or hasattr(type(value), "for_loop")
 
 
-def _are_not_async(_config: Any, attribute: Any, value: Any) -> None:
+def _refuse_async(_config: Any, attribute: Any, value: Any) -> None:
     if any(map(is_async, value)):
         raise ValueError(f"{attribute.name} contains an async function, which is not supported; give plain functions")
 
@@ -131,19 +135,19 @@ def _as_output(value: Any) -> Any:
     return value if value is None or isinstance(value, Output) else Output.of(value)
 
 
-def _strategies(value: Strategy | Sequence[Strategy] | None) -> Any:
-    return (value,) if isinstance(value, Strategy) else _tuple(value)
+def _to_strategies(value: Strategy | Sequence[Strategy] | None) -> Any:
+    return (value,) if isinstance(value, Strategy) else _to_tuple(value)
 
 
 def _as_filters(value: Sequence[ResultFilter]) -> Any:
-    return _tuple(value)
+    return _to_tuple(value)
 
 
 def _as_observers(value: Sequence[Observer]) -> Any:
-    return _tuple(value)
+    return _to_tuple(value)
 
 
-def _tuple(value: Any) -> Any:
+def _to_tuple(value: Any) -> Any:
     return tuple(value) if isinstance(value, Sequence) else value
 
 
@@ -161,17 +165,19 @@ def _can_be_said(_config: Any, attribute: Any, value: Texts) -> None:
 _budget = optional([_is(Budget, "a Budget, or None for no limit"), _has_sound_parts])
 _keeping = optional([_is(KeepResults, "a KeepResults, or None"), _keeps])
 _detection = optional([_is(LoopDetection, "a LoopDetection, or None for no detection"), _is_detection])
-_filters = _are(callable, "a list of callables, each of which takes (call, content)")
-_observers = [_are(_observes, "a list of callables, each of which takes one event"), _are_not_async]
+_filters = _make_each_check(callable, "a list of callables, each of which takes (call, content)")
+_observers = [_make_each_check(_observes, "a list of callables, each of which takes one event"), _refuse_async]
 _compaction = optional(
-    _are(lambda value: isinstance(value, Strategy), "MaskResults, DropRounds or Summarize, a list of them, or None")
+    _make_each_check(
+        lambda value: isinstance(value, Strategy), "MaskResults, DropRounds or Summarize, a list of them, or None"
+    )
 )
-_depth = _fits(partial(_is_whole, minimum=0), "a whole number (0 or more)")
+_depth = _make_check(partial(_is_whole, minimum=0), "a whole number (0 or more)")
 
 
 _LIFETIMES = get_args(CacheLifetime)
 _lifetime: Callable[[Any, Any, CacheLifetime | None], None] = optional(
-    _fits(_LIFETIMES.__contains__, f"one of {', '.join(_LIFETIMES)}, or None for no cache marks")
+    _make_check(_LIFETIMES.__contains__, f"one of {', '.join(_LIFETIMES)}, or None for no cache marks")
 )
 
 
@@ -179,7 +185,7 @@ def _is_set(value: object) -> str:
     return "None" if value is None else "set"
 
 
-def _how_many(values: Sequence[object]) -> str:
+def _describe_count(values: Sequence[object]) -> str:
     return f"{len(values)} set"
 
 
@@ -241,14 +247,14 @@ class LoopConfig:
 
     """
 
-    max_iterations: int | None = field(default=10, validator=_whole(0))
-    max_pauses: int | None = field(default=10, validator=_whole(0))
-    max_calls_per_reply: int | None = field(default=1000, validator=_whole(1))
+    max_iterations: int | None = field(default=10, validator=_make_whole_check(0))
+    max_pauses: int | None = field(default=10, validator=_make_whole_check(0))
+    max_calls_per_reply: int | None = field(default=1000, validator=_make_whole_check(1))
     timeout: float | None = field(default=None, validator=_seconds)
-    max_depth: int | None = field(default=3, validator=_whole(0))
+    max_depth: int | None = field(default=3, validator=_make_whole_check(0))
     budget: Budget | None = field(default=None, validator=_budget)
     prices: Prices | Mapping[str, Price] | None = field(default=None, converter=_as_prices, repr=_is_set)
-    max_parallel_tools: int | None = field(default=32, validator=_whole(1))
+    max_parallel_tools: int | None = field(default=32, validator=_make_whole_check(1))
     tool_timeout: float | None = field(default=None, validator=[_seconds, _is_not_zero])
     stop_grace: float = field(default=5.0, validator=_grace)
     decision_timeout: float | None = field(default=None, validator=_seconds)
@@ -257,12 +263,14 @@ class LoopConfig:
     on_tool_call: Policy | None = field(default=None, validator=_callable, repr=_is_set)
     stop_when: StopWhen | None = field(default=None, validator=_callable, repr=_is_set)
     result_filters: Sequence[ResultFilter] = field(
-        default=(), converter=_as_filters, validator=_filters, repr=_how_many
+        default=(), converter=_as_filters, validator=_filters, repr=_describe_count
     )
-    observers: Sequence[Observer] = field(default=(), converter=_as_observers, validator=_observers, repr=_how_many)
+    observers: Sequence[Observer] = field(
+        default=(), converter=_as_observers, validator=_observers, repr=_describe_count
+    )
     loop_detection: LoopDetection | None = field(default=None, validator=_detection)
     compaction: Strategy | Sequence[Strategy] | None = field(
-        default=None, converter=_strategies, validator=_compaction, repr=_is_set
+        default=None, converter=_to_strategies, validator=_compaction, repr=_is_set
     )
     output: Any = field(default=None, converter=_as_output, repr=_is_set)
     keep_results: KeepResults | None = field(default=None, validator=_keeping)

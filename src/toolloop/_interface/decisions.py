@@ -49,12 +49,12 @@ def to_record(  # noqa: PLR0913 - what is checked, and what is recorded with it
     for name in ("reason", "digest", "rule", "rule_digest"):
         if not isinstance(value := getattr(decision, name, None), str | None):
             raise _reject(f"call {call_id!r}: {name} of the decision: expected a str, got {describe_type(value)}", name)
-    who = _who(decision, call_id) if via is None else _person(decision, call_id)
+    who = _name_policy(decision, call_id) if via is None else _name_person(decision, call_id)
     record = _record(decision, call_id, kinds, known_tools)
     return evolve(record, at=now, via=via, digest=getattr(decision, "digest", None), **who)
 
 
-def _who(decision: Decision, call_id: str) -> dict[str, Any]:
+def _name_policy(decision: Decision, call_id: str) -> dict[str, Any]:
     """Return the fields that name a policy: its rule, or whatever name it gives."""
     by, rule = getattr(decision, "by", None), getattr(decision, "rule", None)
     if not isinstance(by, str | None):
@@ -66,7 +66,7 @@ def _who(decision: Decision, call_id: str) -> dict[str, Any]:
     return {part: None if text is None else make_well_formed(text) for part, text in parts.items()}
 
 
-def _person(decision: Decision, call_id: str) -> dict[str, Any]:
+def _name_person(decision: Decision, call_id: str) -> dict[str, Any]:
     """Return the fields that name a person."""
     if getattr(decision, "rule", None) is not None or getattr(decision, "rule_digest", None) is not None:
         raise _reject(f"call {call_id!r}: rule of the decision: only a policy names its rule", "rule")
@@ -83,7 +83,7 @@ def _record(
     """Return a decision as a machine record, without who decided, and when."""
     match decision:
         case Approve(input=None | Mapping(), remember=None | Grant()):
-            content = None if decision.input is None else _json(decision.input, "approve", call_id)
+            content = None if decision.input is None else _encode_input(decision.input, "approve", call_id)
             return DecisionRecord(
                 "approve",
                 content,
@@ -105,7 +105,7 @@ def _record(
     )
 
 
-def nothing_waits(call_id: str, loop: Loop) -> UnknownCall:
+def make_nothing_waits_error(call_id: str, loop: Loop) -> UnknownCall:
     """Return the error for a decision when no round is open."""
     return UnknownCall(
         f"cannot decide call {call_id!r}: no call is waiting, because the loop is {type(loop.phase).__name__}",
@@ -114,7 +114,7 @@ def nothing_waits(call_id: str, loop: Loop) -> UnknownCall:
     )
 
 
-def already_closed(loop: Loop, name: str, call_id: str) -> AlreadyDecided | None:
+def make_closed_error(loop: Loop, name: str, call_id: str) -> AlreadyDecided | None:
     """Return the error for a decision about a call whose round is closed; None if the loop never had the call.
 
     Args:
@@ -149,7 +149,7 @@ def to_grant_spec(grant: Grant) -> GrantSpec:
         raise _reject(f"Grant.match: expected a mapping of input fields to patterns, got {grant.match!r}", "Grant")
     if grant.uses is not None and (type(grant.uses) is not int or grant.uses < 1):
         raise _reject(f"Grant.uses: expected an int of at least 1, or None for no limit, got {grant.uses!r}", "Grant")
-    match = None if grant.match is None else _json(grant.match, "Grant.match", "")
+    match = None if grant.match is None else _encode_input(grant.match, "Grant.match", "")
     try:
         expires_at = None if grant.expires_at is None else to_seconds(grant.expires_at, "Grant.expires_at")
     except (TypeError, ValueError) as error:
@@ -183,7 +183,7 @@ def _answer(decision: Answer, call_id: str, kinds: Collection[str], known_tools:
         raise _reject(f"call {call_id!r}: cannot send the answer: {error}", "answer") from error
 
 
-def _json(value: Any, asked: str, call_id: str) -> str:
+def _encode_input(value: Any, asked: str, call_id: str) -> str:
     try:
         return encode(to_plain(value, "input"))
     except (TypeError, ValueError) as error:
@@ -205,7 +205,7 @@ def name_of(by: object) -> str | None:
     return person_of(by)[0]
 
 
-def said_texts(messages: Any, where: str) -> tuple[str, ...]:
+def to_user_texts(messages: Any, where: str) -> tuple[str, ...]:
     """Return messages of a user as JSON texts. A string is one user message. See `to_texts`."""
     said = [messages] if isinstance(messages, str) else messages
     if isinstance(said, Sequence):
@@ -213,9 +213,9 @@ def said_texts(messages: Any, where: str) -> tuple[str, ...]:
     return to_texts(said, where=where)
 
 
-def said_turn(messages: Any, asked: str) -> tuple[str, ...]:
+def to_user_turn(messages: Any, asked: str) -> tuple[str, ...]:
     """Return the messages of a person as JSON texts: at least one. `asked`: the method, for errors."""
-    texts = said_texts(messages, f"the messages of {asked}")
+    texts = to_user_texts(messages, f"the messages of {asked}")
     if not texts:
         raise ValueError(f"{asked} got no messages. Give at least one")
     return texts
@@ -274,10 +274,10 @@ def refuse_invalid(texts: Iterable[str], params: Mapping[str, JSON], *, asked: s
     found = check(messages, tools=list_marked_tools(params), **parts)
     problems = tuple(problem for problem in found if problem.level == "error")
     if problems:
-        raise _invalid(messages, problems, asked)
+        raise _make_invalid_error(messages, problems, asked)
 
 
-def _invalid(messages: list[JSON], problems: tuple[Problem, ...], asked: str) -> InvalidHistory:
+def _make_invalid_error(messages: list[JSON], problems: tuple[Problem, ...], asked: str) -> InvalidHistory:
     first = problems[0]
     more = f" ({len(problems) - 1} more in .problems)" if len(problems) > 1 else ""
     what = "messages" if first.path.startswith("messages") else "parameters"
@@ -309,7 +309,7 @@ def refuse_last_word(texts: Sequence[str], before: Sequence[str], params: Mappin
     messages = [decode(text) for text in texts]
     found = check(messages, model=params.get("model"), thinking=params.get("thinking"))
     if problems := tuple(each for each in found if each.rule == "prefill"):
-        raise _invalid(messages, problems, asked)
+        raise _make_invalid_error(messages, problems, asked)
 
 
 def refuse_unclosed(texts: Iterable[str], before: Iterable[str], *, asked: str) -> None:
@@ -322,7 +322,7 @@ def refuse_unclosed(texts: Iterable[str], before: Iterable[str], *, asked: str) 
     messages = [decode(text) for text in texts]
     problems = _list_open(messages)
     if problems and not _list_open([decode(text) for text in before]):
-        raise _invalid(messages, problems, asked)
+        raise _make_invalid_error(messages, problems, asked)
 
 
 def _list_open(messages: list[JSON]) -> tuple[Problem, ...]:

@@ -35,8 +35,8 @@ class Difference:
         text: the description.
         is_unsafe: whether a call may now run without an approval that it needed before, or an open call has changed its
             meaning.
-        tool: the name of the tool whose calls persons must approve again, as in `tools_with_open_calls`; empty if there
-            is none. A tool that is missing cannot run, so its calls keep their approvals until it is back.
+        tool: the name of the tool whose calls persons must approve again, as in `list_tools_with_open_calls`; empty if
+            there is none. A tool that is missing cannot run, so its calls keep their approvals until it is back.
         missing: the name of a tool that is missing; empty if none is.
 
     """
@@ -47,7 +47,7 @@ class Difference:
     missing: str = ""
 
 
-def tools_with_open_calls(state: State) -> set[str]:
+def list_tools_with_open_calls(state: State) -> set[str]:
     """Return the names of the tools with open calls. In a nested loop, the names of the outer tools precede them."""
     rounds = ((path, round_) for path, loop in everywhere(state) if (round_ := loop.phase.round) is not None)
     return {
@@ -59,7 +59,7 @@ def tools_with_open_calls(state: State) -> set[str]:
 
 
 def find_changes(old: Setup, new: Setup, still_open: Collection[str] = ()) -> Iterator[Difference]:
-    """Yield the differences. `still_open`: see `tools_with_open_calls`."""
+    """Yield the differences. `still_open`: see `list_tools_with_open_calls`."""
     yield from _compare_loops(old, new, "", still_open)
     params = [{name: to_canonical(value) for name, value in decode(each.params).items()} for each in (old, new)]
     yield from (Difference(f"parameter {name!r} changed") for name in _list_differing(*params))

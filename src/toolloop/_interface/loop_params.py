@@ -12,7 +12,7 @@ from toolloop._interface.config import LoopConfig
 from toolloop._interface.decisions import refuse_invalid, to_texts
 from toolloop._requests.automatic_marks import CacheLifetime
 from toolloop._requests.encoded_messages import count_marks_of_params
-from toolloop._requests.output import with_format
+from toolloop._requests.output import add_format
 from toolloop._requests.params import Secrets, check_params, split
 from toolloop.errors import BadTool
 from toolloop.machine.values.jsontext import JSON, decode, describe_type, encode, to_plain
@@ -38,7 +38,7 @@ class Beginning:
     secrets: Secrets
     messages: tuple[str, ...] | None
 
-    def setup(self, registry: ToolRegistry, config: LoopConfig, **more: Any) -> Setup:
+    def make_setup(self, registry: ToolRegistry, config: LoopConfig, **more: Any) -> Setup:
         """Return the setup of a loop with these parameters. `more` sets further fields of `Setup`."""
         tools = tuple(tool.facts() for tool in registry)
         parts: dict[str, Any] = {
@@ -83,7 +83,7 @@ def begin_with(
             raise find_missing_parameter(name)
     messages = to_texts(given.pop("messages")) if "messages" in given else None
     stored, secrets = split(given)
-    stored = with_format(stored, output, asked)
+    stored = add_format(stored, output, asked)
     check_request(stored, registry.definitions(), asked=asked)
     return Beginning(stored, secrets, messages)
 

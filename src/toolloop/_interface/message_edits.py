@@ -25,7 +25,7 @@ ANY_USER = '{"role":"user","content":"-"}'
 _ANY_REPLY = '{"role":"assistant","content":"-"}'
 
 
-def stale_edit(what: str) -> IllegalCommand:
+def make_stale_error(what: str) -> IllegalCommand:
     """Return the error for an edit of a history that has changed since."""
     return IllegalCommand(
         f"{what}; call messages_mut() again",
@@ -50,13 +50,13 @@ class WorkingList(list[JSON]):
 def _make_refusing(name: str) -> Callable[..., Any]:
     original = getattr(list, name)
 
-    def method(self: WorkingList, *args: Any, **kwargs: Any) -> Any:
+    def refuse_if_spent(self: WorkingList, *args: Any, **kwargs: Any) -> Any:
         if self.spent:
-            raise stale_edit("this list belongs to an earlier wait, so a change would have no effect")
+            raise make_stale_error("this list belongs to an earlier wait, so a change would have no effect")
         return original(self, *args, **kwargs)
 
-    method.__name__, method.__doc__ = name, original.__doc__
-    return method
+    refuse_if_spent.__name__, refuse_if_spent.__doc__ = name, original.__doc__
+    return refuse_if_spent
 
 
 _CHANGES = "__delitem__ __iadd__ __imul__ __setitem__ append clear extend insert pop remove reverse sort"
@@ -117,7 +117,7 @@ class MessageEdits:
             TypeError: an item of the caller's list is not JSON.
 
         """
-        texts = self._texts() if self._is_current(loop) else join_rest(loop).messages
+        texts = self._to_texts() if self._is_current(loop) else join_rest(loop).messages
         return tuple(map(decode, texts))
 
     def find_edit(self, loop: Loop) -> HistoryEdit | None:
@@ -131,12 +131,14 @@ class MessageEdits:
         if self.working is None:
             return None
         if self._is_current(loop):
-            texts = self._texts()
+            texts = self._to_texts()
             return None if texts == tuple(self._base) else HistoryEdit(self._base, texts)
         was_edited = self.working != list(map(decode, self._base))
         self.invalidate()
         if was_edited:
-            raise stale_edit("the loop has continued elsewhere, and the edit of its history belongs to an earlier wait")
+            raise make_stale_error(
+                "the loop has continued elsewhere, and the edit of its history belongs to an earlier wait"
+            )
         return None
 
     def settle(self, loop: Loop, edit: HistoryEdit) -> None:
@@ -152,7 +154,7 @@ class MessageEdits:
             self.working.spent = True
         self.working, self._base = None, Chain()
 
-    def _texts(self) -> tuple[str, ...]:
+    def _to_texts(self) -> tuple[str, ...]:
         return to_texts(self.working or (), known=frozenset(self._base))
 
     def _is_current(self, loop: Loop) -> bool:

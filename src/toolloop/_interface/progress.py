@@ -58,7 +58,7 @@ def list_running_calls(state: State, known: Sequence[RunningCall]) -> tuple[Runn
 def _to_json(call: RunningCall) -> dict[str, Any]:
     since = None if call.since is None else round(call.since.timestamp(), 3)
     message = None if call.message is None else make_well_formed(call.message[:_MOST])
-    numbers = {name: _number(getattr(call, name)) for name in ("progress", "total")}
+    numbers = {name: _read_number(getattr(call, name)) for name in ("progress", "total")}
     return {"id": call.id, "name": call.name, "since": since, "message": message, **numbers}
 
 
@@ -67,6 +67,6 @@ def _from_json(value: dict[str, Any]) -> RunningCall:
     return RunningCall(value["id"], value["name"], since, value["message"], value["progress"], value["total"])
 
 
-def _number(value: object) -> float | None:
+def _read_number(value: object) -> float | None:
     """Return a number that a tool reported; None if JSON has no such number."""
     return value if isinstance(value, (int, float)) and abs(value) <= _GREATEST else None

@@ -8,7 +8,7 @@ from typing import Any
 from attrs import evolve
 
 from toolloop._interface.drift import find_changes
-from toolloop._requests.left_out_thinking import newly_left_out
+from toolloop._requests.left_out_thinking import count_newly_left_out
 from toolloop.events import (
     BlocksLeftOut,
     CallApproved,
@@ -152,7 +152,7 @@ def _report_replacement(before: Loop, after: Loop) -> HistoryReplaced:
 
 def _report_stale_thinking(before: Loop, _event: ev.Event, after: Loop) -> list[WatchEvent]:
     """Report thinking that has become stale."""
-    count = newly_left_out(before, after)
+    count = count_newly_left_out(before, after)
     return [ThinkingDropped(after.iterations, count)] if count else []
 
 

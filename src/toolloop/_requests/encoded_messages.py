@@ -36,7 +36,7 @@ class CacheMarks:
     has_long: bool = False
     is_mixed: bool = False
 
-    def then(self, other: CacheMarks) -> CacheMarks:
+    def join(self, other: CacheMarks) -> CacheMarks:
         """Return the marks of both parts."""
         if not other.count:
             return self
@@ -53,7 +53,7 @@ def count_marks(parts: Iterable[bytes]) -> CacheMarks:
     marks = CacheMarks()
     for text in parts:
         if _START in text:
-            marks = marks.then(_read_marks(text))
+            marks = marks.join(_read_marks(text))
     return marks
 
 
@@ -75,7 +75,7 @@ def count_marks_of_params(params: Mapping[str, JSON]) -> CacheMarks:
     system = params.get("system")
     marked = [*(params.get("tools") or ()), *(system if isinstance(system, list) else ())]
     count = 0 if params.get("cache_control") is None else 1
-    return CacheMarks(count).then(count_marks(encode(each).encode() for each in marked))
+    return CacheMarks(count).join(count_marks(encode(each).encode() for each in marked))
 
 
 class EncodedMessages:
@@ -102,11 +102,11 @@ class EncodedMessages:
             new, ready, marks, size = list(history), Chain[bytes](), CacheMarks(), 0
         joined = [text.encode() for text in new]
         ready = ready.extend(joined)
-        marks, size = marks.then(count_marks(joined)), size + sum(map(len, joined), len(joined))
+        marks, size = marks.join(count_marks(joined)), size + sum(map(len, joined), len(joined))
         self._known = history, ready, marks, size
         self.marks, self.size = marks, size
         if not unjoined:
             return ready
         beside = [text.encode() for text in unjoined]
-        self.marks, self.size = marks.then(count_marks(beside)), size + sum(map(len, beside), len(beside))
+        self.marks, self.size = marks.join(count_marks(beside)), size + sum(map(len, beside), len(beside))
         return [*ready, *beside]

@@ -38,7 +38,7 @@ def hangs_on_thinking(loop: Loop) -> bool:
 
     Such a reply does not end in a server call. The API accepts it as the last message only if it is complete.
     """
-    texts = _paused_reply(loop)
+    texts = _find_paused_reply(loop)
     if not texts or ends_in_server_call(texts[-1]) or not any('thinking"' in text for text in texts):
         return False
     return leaves_out(decode(loop.setup.params))
@@ -46,11 +46,11 @@ def hangs_on_thinking(loop: Loop) -> bool:
 
 def has_lost_its_pause(loop: Loop) -> bool:
     """Return whether the prefix of a paused reply that can be sent only with its thinking has changed."""
-    before = count_messages(loop) - len(_paused_reply(loop))
+    before = count_messages(loop) - len(_find_paused_reply(loop))
     return loop.stale_thinking > before and hangs_on_thinking(loop)
 
 
-def _paused_reply(loop: Loop) -> list[str]:
+def _find_paused_reply(loop: Loop) -> list[str]:
     """Return the messages of the paused reply: the API reads adjacent assistant messages as one."""
     phase = loop.phase
     is_pause = isinstance(phase, Judging) and phase.action is ReplyAction.PAUSE and phase.round.reply is not None
@@ -63,20 +63,20 @@ def _paused_reply(loop: Loop) -> list[str]:
     return texts[start:]
 
 
-def newly_left_out(before: Loop, after: Loop) -> int:
+def count_newly_left_out(before: Loop, after: Loop) -> int:
     """Return the number of thinking blocks that requests leave out after an event, but did not before."""
     if not after.stale_thinking:
         return 0
-    known = set(_left_out(before))
-    return sum(block not in known for block in _left_out(after))
+    known = set(_list_left_out(before))
+    return sum(block not in known for block in _list_left_out(after))
 
 
-def _left_out(loop: Loop) -> Iterator[str]:
+def _list_left_out(loop: Loop) -> Iterator[str]:
     """Yield the thinking blocks that requests leave out, as texts."""
     if not loop.stale_thinking or not leaves_out(decode(loop.setup.params)):
         return
     for text in list_messages(loop)[: loop.stale_thinking]:
-        yield from (encode(block) for block in _thinking(decode(text)))
+        yield from (encode(block) for block in _list_thinking(decode(text)))
 
 
 class ThinkingFilter:
@@ -104,14 +104,14 @@ def drop_thinking(texts: Sequence[str], stale: int) -> list[str]:
 
 def _drop_thinking(text: str) -> str | None:
     message = decode(text)
-    thinking = _thinking(message)
+    thinking = _list_thinking(message)
     if not thinking:
         return text
     left = [block for block in message["content"] if block not in thinking]
     return encode({**message, "content": left}) if left else None
 
 
-def _thinking(message: JSON) -> list[JSON]:
+def _list_thinking(message: JSON) -> list[JSON]:
     content = message["content"]
     if message["role"] != "assistant" or not isinstance(content, list):
         return []

@@ -96,7 +96,7 @@ def read_json(text: str | None) -> JSON:
         raise MisfitError([f"the text is not JSON: {error}"]) from error
 
 
-def last_text(response: Mapping[str, JSON]) -> str | None:
+def find_last_text(response: Mapping[str, JSON]) -> str | None:
     """Return the text of the last text block of a reply, or None."""
     texts = [block["text"] for block in response["content"] if block["type"] == "text"]
     return texts[-1] if texts else None
@@ -105,7 +105,7 @@ def last_text(response: Mapping[str, JSON]) -> str | None:
 # --- parameters ------------------------------------------------------------------------------------------------------
 
 
-def with_format(params: Mapping[str, JSON], wanted: str | None, asked: str) -> dict[str, JSON]:
+def add_format(params: Mapping[str, JSON], wanted: str | None, asked: str) -> dict[str, JSON]:
     """Return request parameters with the format of a typed result. `wanted`: its JSON text; None adds nothing.
 
     Raises:
@@ -156,7 +156,7 @@ def _constrain(given: JSON, path: str, known: Mapping[str, JSON], above: tuple[s
     if (ref := schema.pop("$ref", None)) is not None:
         name = str(ref).removeprefix("#/$defs/")
         if name in above:
-            raise _refused(path, f"{name} contains itself")
+            raise _make_refusal(path, f"{name} contains itself")
         _constrain(known[name], path, known, (*above, name))
         return {"$ref": ref}
     made = {key: schema.pop(key) for key in ("enum", "const") if key in schema}
@@ -166,33 +166,33 @@ def _constrain(given: JSON, path: str, known: Mapping[str, JSON], above: tuple[s
         made["anyOf"] = [_constrain(each, path, known, above) for each in branches]
     elif not made:
         if kind not in _TYPES:
-            raise _refused(path, "it may be any value")
-        made |= {"type": kind, **dict(_inside(kind, schema, path, known, above))}
+            raise _make_refusal(path, "it may be any value")
+        made |= {"type": kind, **dict(_constrain_inside(kind, schema, path, known, above))}
     rest = {key: value for key, value in schema.items() if key not in ("description", "title")}
     notes = [schema["description"]] if "description" in schema else []
     notes += [f"{{{', '.join(f'{key}: {json.dumps(value)}' for key, value in rest.items())}}}"] if rest else []
     return {**made, "description": "\n\n".join(notes)} if notes else made
 
 
-def _inside(
+def _constrain_inside(
     kind: str, schema: dict[str, JSON], path: str, known: Mapping[str, JSON], above: tuple[str, ...]
 ) -> Iterator[tuple[str, JSON]]:
     """Yield the members of a schema that the API takes, and remove them from it."""
     if kind == "object":
         if schema.pop("additionalProperties", True) is not False or "patternProperties" in schema:
-            raise _refused(path, "it may have any keys. Use a class with named fields instead")
+            raise _make_refusal(path, "it may have any keys. Use a class with named fields instead")
         fields = schema.pop("properties", {})
         yield "properties", {key: _constrain(each, f"{path}.{key}", known, above) for key, each in fields.items()}
         yield "additionalProperties", False
         yield from (("required", schema.pop(key)) for key in ("required",) if key in schema)
     elif kind == "array":
         if "prefixItems" in schema:
-            raise _refused(path, "it is a tuple of several types. Use a class with named fields instead")
+            raise _make_refusal(path, "it is a tuple of several types. Use a class with named fields instead")
         yield "items", _constrain(schema.pop("items", None), f"{path}[]", known, above)
         yield from (("minItems", schema.pop(key)) for key in ("minItems",) if schema.get(key) in (0, 1))
     elif kind == "string" and schema.get("format") in _FORMATS:
         yield "format", schema.pop("format")
 
 
-def _refused(path: str, why: str) -> ValueError:
+def _make_refusal(path: str, why: str) -> ValueError:
     return ValueError(f"{path}: the API cannot constrain a reply to it, because {why}")

@@ -108,7 +108,7 @@ def split(params: Mapping[str, Any]) -> tuple[dict[str, JSON], Secrets]:
             token = server.pop(_MCP_TOKEN)
             if not isinstance(token, str):
                 raise TypeError(f"the {_MCP_TOKEN} of an MCP server: expected a str, got {describe_type(token)}")
-            secrets.mcp_tokens[_server_key(server)] = token
+            secrets.mcp_tokens[_make_server_key(server)] = token
     return stored, secrets
 
 
@@ -126,10 +126,10 @@ def list_external_names(stored: Mapping[str, JSON], known: Iterable[str]) -> fro
 
 def add_token(server: JSON, secrets: Secrets) -> JSON:
     """Return an MCP server of the parameters with its token, if there is one."""
-    token = secrets.mcp_tokens.get(_server_key(server))
+    token = secrets.mcp_tokens.get(_make_server_key(server))
     return server if token is None else {**server, _MCP_TOKEN: token}
 
 
-def _server_key(server: Mapping[str, JSON]) -> tuple[str, str]:
+def _make_server_key(server: Mapping[str, JSON]) -> tuple[str, str]:
     """Return the key of a server's token: its name and URL."""
     return str(server.get("name")), str(server.get("url"))

@@ -29,10 +29,14 @@ class Prefixes:
         """
         known_head, known, prefixes = self._known
         new = history.since(known) if head == known_head else None
-        prefixes = Chain(_after(head, history)) if new is None else prefixes.extend(_after(prefixes[-1], new)[1:])
+        prefixes = (
+            Chain(_list_fingerprints(head, history))
+            if new is None
+            else prefixes.extend(_list_fingerprints(prefixes[-1], new)[1:])
+        )
         self._known = head, history, prefixes
-        return [*prefixes, *_after(prefixes[-1], unjoined)[1:]] if unjoined else prefixes
+        return [*prefixes, *_list_fingerprints(prefixes[-1], unjoined)[1:]] if unjoined else prefixes
 
 
-def _after(before: str, texts: Iterable[str]) -> list[str]:
+def _list_fingerprints(before: str, texts: Iterable[str]) -> list[str]:
     return list(accumulate(texts, conversation_fingerprint, initial=before))

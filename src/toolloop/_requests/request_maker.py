@@ -54,14 +54,14 @@ def drop_answers(params: Mapping[str, JSON]) -> dict[str, JSON]:
 _ONLY_OF_ANSWERS = frozenset({"context_management", "stop_sequences", "output_format"})
 
 
-def _in_container(body: str, container: str) -> str:
+def _set_container(body: str, container: str) -> str:
     params = decode(body)
     given = params.get("container")
     params["container"] = {**given, "id": container} if isinstance(given, dict) else container
     return encode(params)
 
 
-def _after_reply(body: str, response: str) -> str:
+def _name_last_reply(body: str, response: str) -> str:
     """Return parameters whose `diagnostics` name the last reply, with which the API compares the request."""
     params = decode(body)
     params["diagnostics"] = {**params["diagnostics"], "previous_message_id": decode(response).get("id")}
@@ -162,11 +162,11 @@ class RequestMaker:
             part = ThreadedRequest.of(thread, self._prefixes.take(prepared.frozen, history, unjoined))
             body = prepared.continuing if part is not None and part.continues else body
         if container is not None:
-            body = _in_container(body, container)
+            body = _set_container(body, container)
         if response is not None and prepared.has_diagnostics:
-            body = _after_reply(body, response)
+            body = _name_last_reply(body, response)
         if (size := self._encoded.size + prepared.size + _AROUND) > _MOST_BYTES:
-            raise _too_large(size, texts, encoded)
+            raise _make_size_error(size, texts, encoded)
         if part is None:
             made = Marked(body, texts, encoded)
             if self._cache is not None:
@@ -180,7 +180,7 @@ class RequestMaker:
     def may_be_refused_for_marks(self) -> bool:
         """Return whether the API may refuse the cache marks of the last request. Then all of it must be checked."""
         marks = CacheMarks() if self._prepared is None else self._prepared.marks
-        marks = marks.then(self._encoded.marks)
+        marks = marks.join(self._encoded.marks)
         return marks.count > MOST_CACHE_MARKS or marks.is_mixed
 
     def update(self, secrets: Secrets, changed: Iterable[str]) -> None:
@@ -193,18 +193,18 @@ class RequestMaker:
         self.secrets.mcp_tokens.update(secrets.mcp_tokens)
         self._prepared = None
 
-    def parameters(self, stored: str) -> str:
+    def make_parameters(self, stored: str) -> str:
         """Return the text of the parameters with all tools. It is the same object until they change."""
         return self._prepare(stored).body
 
-    def given(self, stored: str) -> dict[str, Any]:
+    def restore_params(self, stored: str) -> dict[str, Any]:
         """Return the parameters as the caller gave them, with the secrets, but without `messages`."""
         params = decode(stored)
         if servers := params.get("mcp_servers"):
             params["mcp_servers"] = [add_token(server, self.secrets) for server in servers]
         return {**params, **self.secrets.options}
 
-    def alone(
+    def make_alone(
         self,
         params: Mapping[str, JSON],
         messages: Sequence[str],
@@ -227,7 +227,7 @@ class RequestMaker:
         body = {name: value for name, value in params.items() if name not in OPTION_NAMES and name != "compaction"}
         options = {name: value for name, value in params.items() if name in OPTION_NAMES}
         texts = drop_thinking(messages, stale_thinking if leaves_out(params) else 0)
-        whole, options = self._whole(body, secrets), options | secrets.options
+        whole, options = self._complete(body, secrets), options | secrets.options
         if not is_cached or self._cache is None:
             return Request(encode(whole), texts, options)
         encoded = [text.encode() for text in texts]
@@ -235,7 +235,7 @@ class RequestMaker:
         marked = add_marks(Marked(encode(whole), texts, encoded), given, self._cache)
         return Request(marked.body, marked.texts, options, marked.encoded)
 
-    def _whole(self, params: Mapping[str, JSON], secrets: Secrets) -> dict[str, JSON]:
+    def _complete(self, params: Mapping[str, JSON], secrets: Secrets) -> dict[str, JSON]:
         """Return the parameters with all tools, and with the tokens that are not stored."""
         whole = dict(params)
         if tools := [*self._definitions, *(whole.pop("tools", None) or ())]:
@@ -249,7 +249,7 @@ class RequestMaker:
             return self._prepared
         params = decode(stored)
         options = {name: params.pop(name) for name in tuple(params) if name in OPTION_NAMES} | self.secrets.options
-        params, compacting = self._whole(params, self.secrets), None
+        params, compacting = self._complete(params, self.secrets), None
         if params.get("compaction") is not None:
             compacting = encode(drop_answers(params))
             del params["compaction"]
@@ -272,7 +272,7 @@ class RequestMaker:
         return self._prepared
 
 
-def _too_large(size: int, texts: Sequence[str], encoded: Sequence[bytes]) -> InvalidHistory:
+def _make_size_error(size: int, texts: Sequence[str], encoded: Sequence[bytes]) -> InvalidHistory:
     largest = max(range(len(encoded)), key=lambda index: len(encoded[index]))
     rule = RULES["request-size"]
     own = len(encoded[largest])

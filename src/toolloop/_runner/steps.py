@@ -116,7 +116,7 @@ class RunnerSteps:
     def params(self) -> dict[str, Any]:
         """Return the parameters of requests, with the history as the caller sees it."""
         loop = self.loop
-        given = self.assembly.runtimes.root.requests.given(loop.setup.params)
+        given = self.assembly.runtimes.root.requests.restore_params(loop.setup.params)
         return {**given, "messages": [decode(text) for text in self.history.shown(loop)]}
 
     def append(self, messages: Sequence[Any]) -> None:

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Literal, TypeVar, cast, overload
 
 from toolloop._handles.forking import Fork
-from toolloop._interface.decisions import said_turn
+from toolloop._interface.decisions import to_user_turn
 from toolloop._interface.grants import GivenGrant, list_standing_grants
 from toolloop._interface.loop_params import read_brought_tools
 from toolloop._interface.shown import Shown
@@ -309,7 +309,7 @@ class Inbox:
             InvalidHistory: the API would refuse the messages there.
 
         """
-        texts, name, brought = said_turn(messages, "say()"), make_said_id(key), read_brought_tools(tools)
+        texts, name, brought = to_user_turn(messages, "say()"), make_said_id(key), read_brought_tools(tools)
         who, refuse = self._commander.who(by), partial(self._commander.check, "say", loop_id)
         self._commander.say(
             loop_id,
