@@ -16,7 +16,7 @@ from tests.kit.world import store_at
 from toolloop import Approve, Deny, Inbox, LoopConfig, ToolLoopHandle, Worker, sub_loop, tool
 from toolloop.stores import Store
 from toolloop.testing import ScriptedProvider, call, reply
-from toolloop.tools.secrets import hide_secrets, no_key, restore_secrets
+from toolloop.tools.secrets import give_no_key, hide_secrets, restore_secrets
 
 TOKEN = "sk-live-0123456789abcdef0123456789abc-9f"
 OTHER = "sk-live-0123456789abcdef0123456789xyz-9f"
@@ -187,7 +187,7 @@ def test_a_loop_says_how_the_inputs_of_its_calls_are_shown(tmp_path: Path) -> No
 
 PLAIN_VALUES = st.none() | st.booleans() | st.integers() | st.text()
 JSON_VALUES = st.recursive(PLAIN_VALUES, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner))
-KEYS = st.sampled_from((no_key, lambda: "key"))
+KEYS = st.sampled_from((give_no_key, lambda: "key"))
 
 
 @examples(100)
@@ -199,13 +199,13 @@ def test_what_is_hidden_comes_back(given_: dict[str, Any], names: set[str], key:
         name for name in given_ if name in names and given_[name] is not None
     ]
     assert restore_secrets(hidden, given_, names, key) == given_
-    assert restore_secrets(hide_secrets(given_, names, no_key), given_, names, key) == given_
+    assert restore_secrets(hide_secrets(given_, names, give_no_key), given_, names, key) == given_
 
 
 @pytest.mark.parametrize("value", ["1234", "hunter2", "x" * 15])
 def test_a_short_secret_shows_no_end(value: str) -> None:
     """Two of its characters would say too much."""
-    assert hide_secrets({"pin": value}, ("pin",), no_key) == {"pin": f"hidden, {len(value)} characters"}
+    assert hide_secrets({"pin": value}, ("pin",), give_no_key) == {"pin": f"hidden, {len(value)} characters"}
 
 
 def test_two_secrets_differ_by_their_fingerprints() -> None:

@@ -21,7 +21,7 @@ from toolloop.machine.tree import step
 from toolloop.machine.values.calls import Answer, Approve, Call, Decision, DecisionRecord, Status
 from toolloop.machine.values.jsontext import decode
 from toolloop.tools.calls import ToolCall
-from toolloop.tools.responses.results import kinds_for
+from toolloop.tools.responses.results import find_kinds_for
 from toolloop.tools.secrets import SecretKey, restore_secrets
 
 Decisions = Sequence[tuple[Named, Decision]]
@@ -112,7 +112,7 @@ def _make_record(deciding: Deciding, state: State, named: Named, decision: Decis
         raise closed
     if loop is not None and call is not None:
         decision = _restore_secrets(decision, call, loop.setup.secrets_of(call.name), deciding.key)
-    kinds, known = RESULT_KINDS if call is None else kinds_for(call), None
+    kinds, known = RESULT_KINDS if call is None else find_kinds_for(call), None
     if loop is not None and runtime is not None and _may_refer(decision):
         known = runtime.list_known_tools(loop)
     record = to_record(decision, call_id=name, now=deciding.now, kinds=kinds, known_tools=known, via=deciding.via)

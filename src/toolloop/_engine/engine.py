@@ -246,7 +246,7 @@ class Engine:
         """Record the end of an operation: its value or its error. An interrupt here loses nothing; see `_sort_out`."""
         operation.outcome = (value, error)
         if isinstance(run := operation.work, CallRun) and error is not None:  # runs the caller's code
-            value, error = run.results.failed(error), None
+            value, error = run.results.to_error_result(error), None
             operation.outcome = (value, error)
         with self.journal.lock:
             is_awaited = self.progress.is_awaited(operation)

@@ -39,8 +39,8 @@ from toolloop.machine.values.jsontext import decode, describe_type, make_well_fo
 from toolloop.machine.values.texts import fill_text
 from toolloop.tools import InvalidInput, Tool, ToolRegistry, describe_failure
 from toolloop.tools.calls import Preview, ToolCall
-from toolloop.tools.responses.results import kinds_for
-from toolloop.tools.tool_errors import shortened
+from toolloop.tools.responses.results import find_kinds_for
+from toolloop.tools.tool_errors import shorten
 
 _MOST_NAMES = 10
 
@@ -184,7 +184,7 @@ class Policies:
                 )
         known = {*self.tools.names, *external}
         try:
-            return to_record(opinion, call_id=call.id, now=now, kinds=kinds_for(call), known_tools=known)
+            return to_record(opinion, call_id=call.id, now=now, kinds=find_kinds_for(call), known_tools=known)
         except IllegalCommand as error:
             return _make_wait(why, [Ask(f"of the policy: {error}", fresh=True)])
 
@@ -355,7 +355,7 @@ def find_misfit(tool: AnyTool, given: Any) -> str | None:
         problems = (f"input: it could not be checked: {describe_failure(error)}",)
     else:
         return None
-    return shortened("\n".join(f"- {problem}" for problem in problems))
+    return shorten("\n".join(f"- {problem}" for problem in problems))
 
 
 def _name_nearest(name: str, loop: Loop, tools: ToolRegistry) -> str:

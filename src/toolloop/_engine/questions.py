@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator
 from functools import partial
 from typing import Any, TypeVar
 
-from toolloop.tools.signature import is_async, not_awaitable
+from toolloop.tools.signature import is_async, refuse_awaitable
 
 T = TypeVar("T")
 FunctionCall = tuple[Callable[..., Any], tuple[Any, ...]]
@@ -95,7 +95,7 @@ async def await_each(
 
 
 def _call(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-    return not_awaitable(function(*arguments), name_function(function))
+    return refuse_awaitable(function(*arguments), name_function(function))
 
 
 async def call_either(function: Callable[..., Any], *arguments: Any) -> Any:
@@ -106,7 +106,7 @@ async def call_either(function: Callable[..., Any], *arguments: Any) -> Any:
 
     """
     value = function(*arguments)
-    return await value if is_async(function) else not_awaitable(value, name_function(function))
+    return await value if is_async(function) else refuse_awaitable(value, name_function(function))
 
 
 def make_awaitable(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -23,8 +23,8 @@ from toolloop.tools.calls import NeedsApproval
 from toolloop.tools.function import FunctionIntake, Intake
 from toolloop.tools.json_schema import JsonSchema
 from toolloop.tools.registry import Tools
-from toolloop.tools.signature import check_name, is_async, not_awaitable, read_signature
-from toolloop.tools.tool_errors import shown
+from toolloop.tools.signature import check_name, is_async, read_signature, refuse_awaitable
+from toolloop.tools.tool_errors import quote_value
 
 # The maximum nesting, whatever `max_depth` is, because each event contains the path of its loop.
 _DEEPEST = 32
@@ -158,7 +158,7 @@ class SubLoop(Tool[..., Never]):
         task = _make_message(_make_task(given))
         if isinstance(self._params, Beginning):
             return evolve(self._params, messages=(*(self._params.messages or ()), task))
-        params = not_awaitable(self._params(given), f"{_name_sub_loop(self.name)}: the params function")
+        params = refuse_awaitable(self._params(given), f"{_name_sub_loop(self.name)}: the params function")
         begins = begin_with(params, self.registry, asked=_name_sub_loop(self.name), output=self.config.format())
         return evolve(begins, messages=(task,)) if begins.messages is None else begins
 
@@ -174,7 +174,9 @@ class _PromptIntake(FunctionIntake):
         """Return the arguments, or raise `InvalidInput`."""
         fields = super().fit(given)
         if is_blank(fields["prompt"]):
-            raise InvalidInput(self.name, [f"prompt: expected a text that is not blank, got {shown(fields['prompt'])}"])
+            raise InvalidInput(
+                self.name, [f"prompt: expected a text that is not blank, got {quote_value(fields['prompt'])}"]
+            )
         return fields
 
 

@@ -22,7 +22,7 @@ from toolloop.machine.values.texts import fill_text
 from toolloop.tools import Tool, ToolContext, ToolRegistry
 from toolloop.tools.responses.results import ResultMaker
 from toolloop.tools.result_reader import ResultReader
-from toolloop.tools.signature import not_awaitable
+from toolloop.tools.signature import refuse_awaitable
 
 LOG = logging.getLogger("toolloop.tools")
 
@@ -77,13 +77,13 @@ class CallRun:
         """Run a plain tool to its end. An exception becomes a result, except KeyboardInterrupt and SystemExit."""
         try:
             with self.around():
-                value = not_awaitable(self.start(), f"the tool {self.call.name!r}")
+                value = refuse_awaitable(self.start(), f"the tool {self.call.name!r}")
         except BaseException as error:
             # A plain function is never cancelled, so a cancellation from it belongs to an event loop inside the tool.
             if isinstance(error, Exception) or type(error).__module__.partition(".")[0] in {"asyncio", "trio"}:
-                return self.results.failed(error)
+                return self.results.to_error_result(error)
             raise
-        return self.results.returned(value)
+        return self.results.to_result(value)
         yield
 
     async def perform_async(self, _was_read: object = None) -> Result | Callable[[], Result]:
@@ -108,8 +108,8 @@ class CallRun:
         if not is_back:
             if error is None or limit.cancel_called:
                 return self.make_timeout(left_behind=False)
-            return self.results.failed(error)
-        return self.results.returned(value) if _is_quick(value) else partial(self.results.returned, value)
+            return self.results.to_error_result(error)
+        return self.results.to_result(value) if _is_quick(value) else partial(self.results.to_result, value)
 
 
 def prepare_run(  # noqa: PLR0913 - everything that a tool needs
@@ -136,7 +136,7 @@ def prepare_run(  # noqa: PLR0913 - everything that a tool needs
     if tool is None:
         raise AssertionError(f"{call.name} was cleared to run, but is not a tool")
     if isinstance(tool, ResultReader):
-        tool = tool.over(loop.results)
+        tool = tool.bind_results(loop.results)
     spent = deque[IterationUsage]()
     context = make_context(
         call_id=call.id,

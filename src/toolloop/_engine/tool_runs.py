@@ -108,7 +108,7 @@ class ToolRuns:
             return  # the effect is begun again with the new state
         if isinstance(came, Exception):
             operation, run = self._start(runtime, loop, call)
-            self.record_end(operation, run, run.results.failed(came), kind="step")
+            self.record_end(operation, run, run.results.to_error_result(came), kind="step")
             self._progress.drop(operation)
         else:
             opened, secrets = came
@@ -215,7 +215,7 @@ def call_filters(
             new = yield each, (call, decode(result.content))
             if new is None:
                 continue
-            content = encode(run.results.sendable(new))
+            content = encode(run.results.to_sendable(new))
         except Exception:  # noqa: BLE001 - it is logged
             TOOLS_LOG.exception("a result filter failed: %s", name, extra=run.results.log_fields())
             continue

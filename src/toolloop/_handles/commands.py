@@ -54,7 +54,7 @@ from toolloop.machine.values.splicing import apply_splices, find_splices
 from toolloop.prices import refuse_unpriced
 from toolloop.providers import SECRET_OPTIONS
 from toolloop.stores.arguments import check_metadata
-from toolloop.tools.secrets import SecretKey, no_key
+from toolloop.tools.secrets import SecretKey, give_no_key
 
 Said = Callable[[State], ev.Event | None]  # a command with its arguments; None means that it changes nothing
 
@@ -75,7 +75,7 @@ class Commands:
     _runtimes: ToolsOfLoops
     _now: Callable[[], float]
     _via: str = "handle"
-    _key: SecretKey = no_key
+    _key: SecretKey = give_no_key
     _check: Check | None = None
 
     def decide(self, state: State, decisions: Decisions, *, each: bool = False) -> Decided:

@@ -25,7 +25,7 @@ from toolloop.machine.values.setup import Setup
 from toolloop.stores.pending import PendingCall, excerpt_of, preview_of, shorten_input
 from toolloop.stores.protocol import Head
 from toolloop.tools.calls import ToolCall
-from toolloop.tools.secrets import SecretKey, has_secrets, hide_in_messages, hide_secrets, no_key
+from toolloop.tools.secrets import SecretKey, give_no_key, has_secrets, hide_in_messages, hide_secrets
 
 # Messages that this library writes begin like this; the others are decoded to be sure.
 _NOT_OF_A_USER = ('{"role":"assistant"', '{"role":"user","content":[{"type":"tool_result"')
@@ -58,7 +58,7 @@ def head_of(  # noqa: PLR0913 - what a head depends on besides the state
     is_handed_over: bool,
     attempts: int | None = None,
     earlier: Head | None = None,
-    key: SecretKey = no_key,
+    key: SecretKey = give_no_key,
     rows: PendingRows | None = None,
 ) -> Head:
     """Return the head of a loop.
@@ -229,7 +229,7 @@ def find_asked(loop: Loop) -> str:
         if message["role"] != "user" or any(block["type"] == "tool_result" for block in blocks):
             continue
         if blocks and has_secrets(loop.setup):
-            *_, message = hide_in_messages(map(decode, recent[: place + 1]), loop.setup, no_key)
+            *_, message = hide_in_messages(map(decode, recent[: place + 1]), loop.setup, give_no_key)
         if not (asked := text_of_content(message["content"])).startswith(SUMMARY_START):
             return asked
     return ""

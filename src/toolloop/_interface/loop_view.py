@@ -18,7 +18,7 @@ from toolloop.machine.rules import limits
 from toolloop.machine.values.jsontext import JSON, decode, decode_all
 from toolloop.machine.values.setup import ToolAnnotations
 from toolloop.tools.calls import ToolCall
-from toolloop.tools.secrets import SecretKey, hide_in_messages, hide_secrets, no_key
+from toolloop.tools.secrets import SecretKey, give_no_key, hide_in_messages, hide_secrets
 
 
 @set_module("toolloop.types")
@@ -171,7 +171,7 @@ def view_of(
     state: State,
     *,
     error: str | None = None,
-    key: SecretKey = no_key,
+    key: SecretKey = give_no_key,
     doing: tuple[bool | None, Progress] = (None, Progress()),
     messages: bool = False,
 ) -> LoopView:

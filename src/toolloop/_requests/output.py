@@ -58,7 +58,7 @@ class Output:
         parameter = inspect.Parameter(_NAME, inspect.Parameter.KEYWORD_ONLY, annotation=kind)
         fields = Arguments(_NAME, (parameter,), {}, (dict(names), {}), closed=True)
         try:
-            schema = fields.schema()
+            schema = fields.make_schema()
         except BadTool as error:
             why = str(error).rpartition(f"{_NAME!r}: ")[2]
             raise ValueError(f"{_NAME} is {kind!r}, which has no JSON Schema: {why}") from error

@@ -25,13 +25,13 @@ from toolloop.machine.values.calls import Call, DecisionRecord, GrantSpec, Outco
 from toolloop.machine.values.jsontext import JSON, decode
 from toolloop.stores.codec import replay
 from toolloop.stores.protocol import Entry, Store
-from toolloop.tools.secrets import SecretKey, hide_secrets, no_key
+from toolloop.tools.secrets import SecretKey, give_no_key, hide_secrets
 
 _JSON = ("input", "content", "remember")
 _LOST = "it was started before the store was restored from a backup, and its end is unknown"
 
 
-def read_trail(entries: Iterable[Entry], key: SecretKey = no_key) -> tuple[TrailEntry, ...]:
+def read_trail(entries: Iterable[Entry], key: SecretKey = give_no_key) -> tuple[TrailEntry, ...]:
     """Return the commands of people, the decisions of people, policies and grants, and the expiries, in order.
 
     `key`: see `hide_secrets`.
@@ -40,7 +40,7 @@ def read_trail(entries: Iterable[Entry], key: SecretKey = no_key) -> tuple[Trail
     return (*_forked(*first), *trail_of(first[1], steps, key))
 
 
-def trail_of(before: State, steps: Iterable[tuple[ev.Event, State]], key: SecretKey = no_key) -> list[TrailEntry]:
+def trail_of(before: State, steps: Iterable[tuple[ev.Event, State]], key: SecretKey = give_no_key) -> list[TrailEntry]:
     """Return what `read_trail` says of some events. `before`: the state before them; `steps`: each with that after."""
     trail: list[TrailEntry] = []
     _add_steps(trail, {}, before, steps, key)

@@ -29,7 +29,7 @@ def is_alias(annotation: object) -> bool:
     return type(annotation).__name__ == "TypeAliasType"
 
 
-def annotated_text(annotation: Any) -> str | None:
+def read_annotated_text(annotation: Any) -> str | None:
     """Return the text of `Annotated[..., "text"]`."""
     if typing.get_origin(annotation) is not Annotated:
         return None
@@ -60,7 +60,7 @@ def read_docstring(doc: str | None) -> tuple[str, dict[str, str]]:
     return description.strip(), texts
 
 
-def own_doc(kind: type) -> str | None:
+def read_own_doc(kind: type) -> str | None:
     """Return the written docstring of a class, or None. Python generates a docstring for dataclasses without one."""
     doc: str | None = vars(kind).get("__doc__")
     return None if doc and doc.startswith(f"{kind.__name__}(") else doc

@@ -16,9 +16,9 @@ from attrs import frozen
 from toolloop.errors import BadTool
 from toolloop.machine.values.jsontext import JSON, encode, unify_numbers
 from toolloop.tools.annotations import resolve
-from toolloop.tools.class_fields import FieldTypes, default_json
+from toolloop.tools.class_fields import FieldTypes, to_default_json
 from toolloop.tools.signature import check_properties
-from toolloop.tools.tool_errors import InvalidInput, path_text, shown
+from toolloop.tools.tool_errors import InvalidInput, quote_value, write_path
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter, ValidationError
@@ -45,14 +45,14 @@ class Arguments:
     names: tuple[dict[str, Any], Mapping[str, Any]]
     closed: bool = False
 
-    def schema(self) -> JSON:
+    def make_schema(self) -> JSON:
         """Return the JSON Schema of the input, the same text in each run.
 
         Raises:
             BadTool: an annotation has no schema; the message names the parameter.
 
         """
-        schema = self._described(self._adapter)
+        schema = self._generate_schema(self._adapter)
         check_properties(schema, self.tool)
         for name, described in schema.get("properties", {}).items():
             if name in self.texts:
@@ -66,13 +66,13 @@ class Arguments:
 
         Raises:
             InvalidInput: the input is invalid; `problems` lists every invalid field.
-            BadTool: as for `schema`.
+            BadTool: as for `make_schema`.
 
         """
         from pydantic import ValidationError  # noqa: PLC0415 - pydantic is slow to import
 
         if not isinstance(given, Mapping):
-            raise InvalidInput(self.tool, [f"input: expected an object, got {shown(given)}"])
+            raise InvalidInput(self.tool, [f"input: expected an object, got {quote_value(given)}"])
         adapter = self._adapter
         try:
             text = encode(unify_numbers(dict(given)))
@@ -90,11 +90,11 @@ class Arguments:
     @cached_property
     def _adapter(self) -> TypeAdapter[Any]:
         try:
-            return self._made(self.parameters)
+            return self._make_adapter(self.parameters)
         except Exception as error:
-            raise self._refusal(error) from error
+            raise self._make_refusal(error) from error
 
-    def _made(self, parameters: Sequence[inspect.Parameter]) -> TypeAdapter[Any]:
+    def _make_adapter(self, parameters: Sequence[inspect.Parameter]) -> TypeAdapter[Any]:
         from pydantic import TypeAdapter  # noqa: PLC0415 - pydantic is slow to import
 
         # pydantic reads and validates the parameters of a function. The tool's function must not run yet, so this
@@ -118,15 +118,15 @@ class Arguments:
         adapter.rebuild(_types_namespace={**self.names[0], **self.names[1]})
         return adapter
 
-    def _described(self, adapter: TypeAdapter[Any]) -> JSON:
+    def _generate_schema(self, adapter: TypeAdapter[Any]) -> JSON:
         try:
-            schema = adapter.json_schema(schema_generator=_generator())
+            schema = adapter.json_schema(schema_generator=_make_generator())
             encode(schema)
         except Exception as error:  # pydantic and the caller's own classes raise anything
-            raise self._refusal(error) from error
+            raise self._make_refusal(error) from error
         return schema
 
-    def _refusal(self, error: Exception) -> BadTool:
+    def _make_refusal(self, error: Exception) -> BadTool:
         """Return the error for a missing schema. It names the first parameter without a schema of its own."""
         named = next((each.name for each in self.parameters if self._fails(each)), None)
         text = str(getattr(error, "message", error)).partition("\n")[0].rstrip(". ")
@@ -140,13 +140,13 @@ class Arguments:
 
     def _fails(self, parameter: inspect.Parameter) -> bool:
         try:
-            self._made([parameter]).json_schema(schema_generator=_generator())
+            self._make_adapter([parameter]).json_schema(schema_generator=_make_generator())
         except Exception:  # noqa: BLE001 - whatever pydantic raises, this is the parameter
             return True
         return False
 
 
-def _generator() -> Any:
+def _make_generator() -> Any:
     from pydantic.json_schema import GenerateJsonSchema  # noqa: PLC0415 - pydantic is slow to import
     from pydantic_core import PydanticSerializationError  # noqa: PLC0415 - likewise
 
@@ -160,7 +160,7 @@ def _generator() -> Any:
 
         def encode_default(self, dft: Any) -> Any:
             try:
-                return default_json(dft)
+                return to_default_json(dft)
             except ValueError as error:
                 raise PydanticSerializationError(str(error)) from error
 
@@ -182,19 +182,19 @@ def find_problems(error: ValidationError, given: JSON) -> list[str]:
     """Return one text per field: its path, pydantic's message, and the value; messages of a union are joined."""
     found: dict[str, tuple[list[str], JSON]] = {}
     for each in error.errors(include_url=False, include_context=False, include_input=False):
-        path, value = _in_input(each["loc"], given)
+        path, value = _find_in_input(each["loc"], given)
         if each["type"].startswith("missing"):
             path, value = [*path, each["loc"][-1]], _ABSENT
         if each["loc"][-1:] == ("[key]",):  # the name of a field is wrong, not its value
             value = path[-1]
-        found.setdefault(path_text(path), ([], value))[0].append(each["msg"])
+        found.setdefault(write_path(path), ([], value))[0].append(each["msg"])
     return [
-        f"{path}: {' or '.join(dict.fromkeys(messages))}" + ("" if value is _ABSENT else f", got {shown(value)}")
+        f"{path}: {' or '.join(dict.fromkeys(messages))}" + ("" if value is _ABSENT else f", got {quote_value(value)}")
         for path, (messages, value) in found.items()
     ]
 
 
-def _in_input(loc: Sequence[str | int], value: JSON) -> tuple[list[str | int], JSON]:
+def _find_in_input(loc: Sequence[str | int], value: JSON) -> tuple[list[str | int], JSON]:
     """Return the part of a location that is in the input, and the value there. Union branches are left out."""
     path: list[str | int] = []
     for step in loc:

@@ -65,7 +65,7 @@ class RecordedDecision:
     rule_digest: str | None = None
 
 
-def _recorded(record: DecisionRecord, path: tuple[str, ...]) -> RecordedDecision:
+def _to_recorded(record: DecisionRecord, path: tuple[str, ...]) -> RecordedDecision:
     return RecordedDecision(
         kind=record.kind,
         content=None if record.content is None else decode(record.content),
@@ -191,7 +191,7 @@ class ToolCall:
     def decision(self) -> RecordedDecision | None:
         """The decision about the call, or None if there is none yet."""
         record = self._call.decision
-        return None if record is None else _recorded(record, self._setup.path)
+        return None if record is None else _to_recorded(record, self._setup.path)
 
     @property
     def demands(self) -> tuple[Demand, ...]:
@@ -201,7 +201,7 @@ class ToolCall:
     @property
     def approvals(self) -> tuple[RecordedDecision, ...]:
         """The approvals so far of the input that would run, oldest first, while more are missing."""
-        return tuple(_recorded(each, self._setup.path) for each in self._call.approvals)
+        return tuple(_to_recorded(each, self._setup.path) for each in self._call.approvals)
 
     @property
     def counted_approvals(self) -> tuple[RecordedDecision, ...]:

@@ -18,7 +18,7 @@ import attrs
 from attrs import frozen
 
 from toolloop.machine.values.jsontext import JSON, encode, to_canonical
-from toolloop.tools.annotations import annotated_text, is_alias, own_doc, read_docstring, resolve
+from toolloop.tools.annotations import is_alias, read_annotated_text, read_docstring, read_own_doc, resolve
 
 # An unknown default. `attrs.NOTHING` cannot be used: it is the value of an attrs field without a default.
 _UNKNOWN: Any = object()
@@ -69,31 +69,31 @@ class FieldTypes:
         if origin in (Union, UnionType):
             return Union[tuple(map(self.map, args))]  # noqa: UP007 - the members are known only here
         if is_alias(kind):
-            return self._alias(annotation, kind, args)
+            return self._map_alias(annotation, kind, args)
         if hasattr(kind, "__supertype__"):  # a `NewType`
             return self.map(kind.__supertype__)
-        return self._type(annotation, kind, args) if isinstance(kind, type) else annotation
+        return self._map_type(annotation, kind, args) if isinstance(kind, type) else annotation
 
-    def _type(self, annotation: Any, kind: Any, args: tuple[Any, ...]) -> Any:
-        if fields := _reader(kind):
-            return self._class(kind, args, fields)
+    def _map_type(self, annotation: Any, kind: Any, args: tuple[Any, ...]) -> Any:
+        if fields := _choose_reader(kind):
+            return self._map_class(kind, args, fields)
         if kind in _USED_UP:
             raise TypeError(f"{annotation} can be read only once: use a list")
         if kind in _LISTS:
             kind = annotation = list
         return kind[tuple(each if each is ... else self.map(each) for each in args)] if args else annotation
 
-    def _alias(self, annotation: Any, alias: Any, args: tuple[Any, ...]) -> Any:
+    def _map_alias(self, annotation: Any, alias: Any, args: tuple[Any, ...]) -> Any:
         if annotation in self._open:  # it refers to itself, which pydantic supports
             return annotation
         self._open.add(annotation)
         value = resolve(alias.__value__, vars(sys.modules.get(alias.__module__, sys)), self._local)
-        value = _substituted(value, dict(zip(alias.__type_params__, args, strict=False)))
+        value = _substitute(value, dict(zip(alias.__type_params__, args, strict=False)))
         mapped = self.map(value)
         self._open.discard(annotation)
         return annotation if mapped == value else mapped
 
-    def _class(self, kind: Any, args: tuple[Any, ...], fields: _Reader) -> Any:
+    def _map_class(self, kind: Any, args: tuple[Any, ...], fields: _Reader) -> Any:
         from pydantic import AfterValidator, Field  # noqa: PLC0415 - pydantic is slow to import
         from typing_extensions import TypedDict, is_typeddict  # noqa: PLC0415 - pydantic brings it
 
@@ -101,18 +101,18 @@ class FieldTypes:
             return self._made[kind, args]
         make: Any = TypedDict  # the type checker accepts only literal fields
         closed = make(kind.__name__, {})
-        described, texts = read_docstring(own_doc(kind))
+        described, texts = read_docstring(read_own_doc(kind))
         closed.__module__, closed.__qualname__, closed.__doc__ = kind.__module__, kind.__qualname__, described or None
         closed.__pydantic_config__ = {"extra": "forbid", "allow_inf_nan": False}
-        made = closed if is_typeddict(kind) else Annotated[closed, AfterValidator(_builder(kind))]
+        made = closed if is_typeddict(kind) else Annotated[closed, AfterValidator(_make_builder(kind))]
         self._made[kind, args] = made  # before its fields, which may refer to it
         meant = dict(zip(getattr(kind, "__parameters__", ()), args, strict=False))
         annotations, required = {}, set()
         self._open, opened = set(), self._open  # an alias that recurs in a field ends at this class
-        for field in fields(kind, self._hints(kind)):
-            annotation = _substituted(field.annotation, meant)
-            text = annotated_text(annotation) or field.text or texts.get(field.name)
-            about = Field(description=text, json_schema_extra=_described(field.default))
+        for field in fields(kind, self._read_hints(kind)):
+            annotation = _substitute(field.annotation, meant)
+            text = read_annotated_text(annotation) or field.text or texts.get(field.name)
+            about = Field(description=text, json_schema_extra=_describe_default(field.default))
             annotations[field.name] = Annotated[self.map(annotation), about]
             required |= {field.name} if field.required else set()
         self._open = opened
@@ -122,7 +122,7 @@ class FieldTypes:
         closed.__required_keys__, closed.__optional_keys__ = frozenset(required), frozenset(annotations) - required
         return made
 
-    def _hints(self, kind: Any) -> dict[str, Any]:
+    def _read_hints(self, kind: Any) -> dict[str, Any]:
         from typing_extensions import get_type_hints  # noqa: PLC0415 - pydantic brings it
 
         if "<locals>" not in kind.__qualname__:
@@ -133,7 +133,7 @@ class FieldTypes:
         return get_type_hints(kind, localns=self._local, include_extras=True)
 
 
-def default_json(value: Any) -> JSON:
+def to_default_json(value: Any) -> JSON:
     """Return a default as JSON, the same in each run.
 
     Raises:
@@ -143,7 +143,7 @@ def default_json(value: Any) -> JSON:
     from pydantic_core import to_jsonable_python  # noqa: PLC0415 - pydantic is slow to import
 
     if isinstance(value, (set, frozenset)):  # the order of a set differs from run to run
-        return sorted(map(default_json, value), key=to_canonical)
+        return sorted(map(to_default_json, value), key=to_canonical)
     if hasattr(value, "__pydantic_fields__") or dataclasses.is_dataclass(value) or attrs.has(type(value)):
         raise ValueError("a schema cannot hold a default with fields")
     plain = to_jsonable_python(value, inf_nan_mode="constants")
@@ -151,14 +151,14 @@ def default_json(value: Any) -> JSON:
     return plain
 
 
-def _described(default: object) -> Any:
+def _describe_default(default: object) -> Any:
     try:
-        return None if default is _UNKNOWN else {"default": default_json(default)}
+        return None if default is _UNKNOWN else {"default": to_default_json(default)}
     except ValueError:
         return None
 
 
-def _builder(kind: Any) -> Callable[[dict[str, Any]], Any]:
+def _make_builder(kind: Any) -> Callable[[dict[str, Any]], Any]:
     """Return a function that makes an instance. Errors of converters and validators become validation errors."""
 
     def build(given: dict[str, Any]) -> Any:
@@ -177,20 +177,20 @@ def _builder(kind: Any) -> Callable[[dict[str, Any]], Any]:
 _Reader = Callable[[Any, Mapping[str, Any]], Iterator[_Field]]
 
 
-def _reader(kind: Any) -> _Reader | None:
+def _choose_reader(kind: Any) -> _Reader | None:
     """Return the function that reads the fields of a class, or None for a class that pydantic reads itself."""
     from typing_extensions import is_typeddict  # noqa: PLC0415 - pydantic brings it
 
     if any(hasattr(kind, name) for name in _PYDANTIC):
         return None
     if attrs.has(kind):
-        return _of_attrs
+        return _read_attrs
     if dataclasses.is_dataclass(kind):
-        return _of_dataclass
-    return _of_typeddict if is_typeddict(kind) else None
+        return _read_dataclass
+    return _read_typeddict if is_typeddict(kind) else None
 
 
-def _of_attrs(kind: Any, hints: Mapping[str, Any]) -> Iterator[_Field]:
+def _read_attrs(kind: Any, hints: Mapping[str, Any]) -> Iterator[_Field]:
     for each in attrs.fields(kind):
         if each.init:
             annotation = hints.get(each.name, Any if each.type is None else each.type)
@@ -199,7 +199,7 @@ def _of_attrs(kind: Any, hints: Mapping[str, Any]) -> Iterator[_Field]:
             yield _Field(each.alias, annotation, required, default, each.metadata.get("description"))
 
 
-def _of_dataclass(kind: Any, hints: Mapping[str, Any]) -> Iterator[_Field]:
+def _read_dataclass(kind: Any, hints: Mapping[str, Any]) -> Iterator[_Field]:
     missing = dataclasses.MISSING
     for name, each in kind.__dataclass_fields__.items():  # `dataclasses.fields` leaves out an `InitVar`
         annotation = hints[name]
@@ -210,7 +210,7 @@ def _of_dataclass(kind: Any, hints: Mapping[str, Any]) -> Iterator[_Field]:
             yield _Field(name, annotation, required, default, each.metadata.get("description"))
 
 
-def _of_typeddict(kind: Any, hints: Mapping[str, Any]) -> Iterator[_Field]:
+def _read_typeddict(kind: Any, hints: Mapping[str, Any]) -> Iterator[_Field]:
     from typing_extensions import ReadOnly  # noqa: PLC0415 - pydantic brings it
 
     for name, hint in hints.items():
@@ -222,7 +222,7 @@ def _of_typeddict(kind: Any, hints: Mapping[str, Any]) -> Iterator[_Field]:
         yield _Field(name, annotation, required)
 
 
-def _substituted(annotation: Any, meant: Mapping[Any, Any]) -> Any:
+def _substitute(annotation: Any, meant: Mapping[Any, Any]) -> Any:
     """Return an annotation with its type variables replaced."""
     if annotation in meant:
         return meant[annotation]

@@ -17,15 +17,15 @@ from toolloop.tools.arguments import Arguments
 from toolloop.tools.calls import NeedsApproval, NeedsApprovalOfTyped, Preview, TypedPreview
 from toolloop.tools.options import (
     DESCRIBE,
-    api_fields,
+    bind_arguments,
     check_described,
     check_effect,
     check_names,
     check_preview,
     check_shown,
     check_timeout,
-    text_names,
-    with_arguments,
+    read_api_fields,
+    to_names,
 )
 from toolloop.tools.signature import Signature, check_name, is_async, read_signature
 from toolloop.tools.tool_errors import InvalidInput
@@ -81,9 +81,9 @@ class Tool(Generic[P, R]):
     _contexts: tuple[str, ...] = field(default=(), alias="contexts")
     timeout: float | None = field(default=None, kw_only=True)
     preview: Preview | None = field(default=None, kw_only=True)
-    diff: tuple[str, ...] = field(default=(), converter=text_names, kw_only=True)
+    diff: tuple[str, ...] = field(default=(), converter=to_names, kw_only=True)
     path: str | None = field(default=None, kw_only=True)
-    secret: tuple[str, ...] = field(default=(), converter=text_names, kw_only=True)
+    secret: tuple[str, ...] = field(default=(), converter=to_names, kw_only=True)
     annotations: ToolAnnotations | None = field(default=None, kw_only=True)
     _schema: str = field(default="{}", alias="schema", kw_only=True)  # JSON text; of a tool that another one defines
 
@@ -293,14 +293,14 @@ def tool(  # noqa: PLR0913 - the API's tool fields
         check_effect(effect, own)
         check_timeout(timeout, own)
         check_preview(preview, own)
-        intake = FunctionIntake(own, signature, description, api_fields(fields, own))
+        intake = FunctionIntake(own, signature, description, read_api_fields(fields, own))
         asked, shown = needs_approval, preview
         if typed:
-            asked = with_arguments(asked, "needs_approval", own, signature, intake.fit)
-            shown = with_arguments(shown, "preview", own, signature, intake.fit)
+            asked = bind_arguments(asked, "needs_approval", own, signature, intake.fit)
+            shown = bind_arguments(shown, "preview", own, signature, intake.fit)
         made = Tool(
             own,
-            intake.description,
+            intake.choose_description,
             function,
             asked,
             effect,
@@ -309,9 +309,9 @@ def tool(  # noqa: PLR0913 - the API's tool fields
             signature.contexts,
             timeout=timeout,
             preview=shown,
-            diff=text_names(diff),
+            diff=to_names(diff),
             path=path,
-            secret=text_names(secret),
+            secret=to_names(secret),
         )
         parameters = {parameter.name for parameter in signature.parameters}
         if not parameters.issuperset(made.shown_names):
@@ -338,17 +338,17 @@ class FunctionIntake:
     given: str | None
     fields: dict[str, JSON]
 
-    def description(self) -> str:
+    def choose_description(self) -> str:
         """Return the given description, or else the docstring's."""
         return self._docstring[0] if self.given is None else self.given
 
     def definition(self) -> JSON:
         """Return the definition for `tools`, with its keys always in the same order."""
-        description = self.description()
+        description = self.choose_description()
         described = {"description": description} if description else {}
         if not description and self.given is None:
             raise BadTool(f"the docstring of {self.name} has only sections. {DESCRIBE}", tool=self.name)
-        schema = self._arguments.schema()
+        schema = self._arguments.make_schema()
         for index, example in enumerate(self.fields.get("input_examples", ())):
             try:
                 self._arguments.fit(example)

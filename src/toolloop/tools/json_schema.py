@@ -10,7 +10,7 @@ from attrs import frozen
 from toolloop.errors import BadTool
 from toolloop.machine.values.jsontext import JSON, encode, to_plain
 from toolloop.tools.signature import check_properties
-from toolloop.tools.tool_errors import InvalidInput, path_text, shortened, shown
+from toolloop.tools.tool_errors import InvalidInput, quote_value, shorten, write_path
 
 # Keywords that the API does not accept at the top level of an input schema.
 _COMBINED = ("anyOf", "oneOf", "allOf")
@@ -58,17 +58,19 @@ class JsonSchema:
         try:
             schema: JSON = to_plain(given, "input_schema")
         except TypeError as error:
-            raise _refusal(tool, str(error)) from error
+            raise _make_schema_error(tool, str(error)) from error
         if not isinstance(schema, dict) or schema.get("type") != "object":
-            raise _refusal(tool, 'its input_schema must be the JSON Schema of an object: {"type": "object", ...}')
+            raise _make_schema_error(
+                tool, 'its input_schema must be the JSON Schema of an object: {"type": "object", ...}'
+            )
         try:
             kind = validator_for(schema, default=Draft202012Validator)
             kind.check_schema(schema)
         except SchemaError as error:
-            why = f"its input_schema is not a valid JSON Schema, at {error.json_path}: {shortened(error.message)}"
-            raise _refusal(tool, why) from error
+            why = f"its input_schema is not a valid JSON Schema, at {error.json_path}: {shorten(error.message)}"
+            raise _make_schema_error(tool, why) from error
         except (TypeError, ValueError, AttributeError) as error:  # the `$schema` or `$id` is not a URI
-            raise _refusal(tool, f"its input_schema is not a valid JSON Schema: {error}") from error
+            raise _make_schema_error(tool, f"its input_schema is not a valid JSON Schema: {error}") from error
         check_properties(schema, tool)
         # An empty registry keeps jsonschema from fetching references over the network.
         return cls(tool, description, schema, kind(schema, registry=Registry()))
@@ -90,7 +92,7 @@ class JsonSchema:
         from referencing.exceptions import Unresolvable  # noqa: PLC0415 - jsonschema brings it
 
         if not isinstance(given, Mapping):
-            raise InvalidInput(self.tool, [f"input: expected an object, got {shown(given)}"])
+            raise InvalidInput(self.tool, [f"input: expected an object, got {quote_value(given)}"])
         try:
             fields: dict[str, Any] = to_plain(given, "input")
         except TypeError as error:
@@ -100,15 +102,15 @@ class JsonSchema:
         except (Unresolvable, RecursionError) as error:
             raise InvalidInput(self.tool, [f"input: the schema of this tool cannot be used: {error}"]) from error
         if errors:
-            raise InvalidInput(self.tool, [_problem(error) for error in errors])
+            raise InvalidInput(self.tool, [_describe_problem(error) for error in errors])
         return fields
 
 
-def _problem(error: Any) -> str:
+def _describe_problem(error: Any) -> str:
     """Return the path and the message of an error; for a union, the messages of all branches."""
-    message = " or ".join(dict.fromkeys(map(_problem, error.context))) if error.context else error.message
-    return f"{path_text(error.absolute_path)}: {shortened(message, _LONGEST_MESSAGE)}"
+    message = " or ".join(dict.fromkeys(map(_describe_problem, error.context))) if error.context else error.message
+    return f"{write_path(error.absolute_path)}: {shorten(message, _LONGEST_MESSAGE)}"
 
 
-def _refusal(tool: str, why: str) -> BadTool:
+def _make_schema_error(tool: str, why: str) -> BadTool:
     return BadTool(f"{tool} cannot be a tool: {why}", tool=tool)

@@ -16,7 +16,7 @@ from toolloop.tools.signature import Signature, is_async
 DESCRIBE = "Write a docstring that says what it does, or pass description="
 
 
-def api_fields(given: Mapping[str, Any], name: str) -> dict[str, JSON]:
+def read_api_fields(given: Mapping[str, Any], name: str) -> dict[str, JSON]:
     """Return the given fields of the API's tool definition, as JSON.
 
     Raises:
@@ -58,7 +58,7 @@ def check_timeout(timeout: Any, name: str) -> None:
         )
 
 
-def text_names(names: Any) -> Any:
+def to_names(names: Any) -> Any:
     """Return names as a tuple; one text is one name. `check_shown` refuses other values."""
     if isinstance(names, str):
         return (names,)
@@ -111,7 +111,7 @@ def check_preview(preview: object, name: str) -> None:
         raise BadTool(f"preview of {name}: expected a function of the input, or None, got {preview!r}", tool=name)
 
 
-def with_arguments(
+def bind_arguments(
     option: Any, what: str, tool: str, signature: Signature, fit: Callable[[Mapping[str, JSON]], dict[str, Any]]
 ) -> Any:
     """Return a predicate or preview that calls a function with the arguments of a call; other values unchanged.
@@ -131,7 +131,7 @@ def with_arguments(
     if not callable(option):
         return option
     names, parameters = set[str](), [each.name for each in signature.parameters]
-    for each in _parameters(option, what, tool):
+    for each in _read_parameters(option, what, tool):
         if each.kind is each.VAR_KEYWORD:
             names |= set(parameters)
         elif each.name in parameters and each.kind is not each.POSITIONAL_ONLY:
@@ -145,7 +145,7 @@ def with_arguments(
     return partial(_acall if is_async(option) else _call, option, frozenset(names), fit)
 
 
-def _parameters(function: Callable[..., Any], what: str, tool: str) -> list[inspect.Parameter]:
+def _read_parameters(function: Callable[..., Any], what: str, tool: str) -> list[inspect.Parameter]:
     try:
         return list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError) as error:

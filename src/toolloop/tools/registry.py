@@ -49,7 +49,7 @@ class ToolRegistry:
         )
         given: Iterable[AnyTools] = [tools] if isinstance(tools, ServerTools) else tools
         self._parts: tuple[Tool[..., Any] | ServerTools, ...] = tuple(part for each in given for part in _split(each))
-        self._tools: dict[str, Tool[..., Any]] = _by_name(self._parts)
+        self._tools: dict[str, Tool[..., Any]] = _map_by_name(self._parts)
 
     @property
     def parts(self) -> tuple[Tool[..., Any] | ServerTools, ...]:
@@ -94,7 +94,7 @@ class ToolRegistry:
         servers = [part for part in self._parts if isinstance(part, ServerTools)]
         chosen = iter(_choose_lists(servers, theirs))
         lists = (next(chosen) if isinstance(part, ServerTools) else [part] for part in self._parts)
-        then._tools = _by_name(each for tools in lists for each in tools)
+        then._tools = _map_by_name(each for tools in lists for each in tools)
         return then
 
     @property
@@ -157,7 +157,7 @@ def _split(given: AnyTools) -> Sequence[Tool[..., Any] | ServerTools]:
     return [given] if isinstance(given, ServerTools) else as_tools(given)
 
 
-def _by_name(parts: Iterable[Tool[..., Any] | ServerTools]) -> dict[str, Tool[..., Any]]:
+def _map_by_name(parts: Iterable[Tool[..., Any] | ServerTools]) -> dict[str, Tool[..., Any]]:
     named: dict[str, Tool[..., Any]] = {}
     for each in (tool for part in parts for tool in (tuple(part) if isinstance(part, ServerTools) else [part])):
         if each.name in named:
@@ -179,25 +179,27 @@ def _choose_lists(servers: Sequence[ServerTools], facts: Iterable[ToolFacts]) ->
     Facts do not say which server a tool is from, and a name may have moved from one to another. So an older list counts
     only if each name of the loop that this server ever had is in it, or in the list that is chosen for another server.
     """
-    given, ever = frozenset(facts), [_names(each for had in server.known for each in had) for server in servers]
-    bare, wanted = _drop_hints(given), [names & _names(given) for names in ever]
+    given, ever = frozenset(facts), [_list_names(each for had in server.known for each in had) for server in servers]
+    bare, wanted = _drop_hints(given), [names & _list_names(given) for names in ever]
     options: list[list[frozenset[ToolFacts]]] = []
     for place, server in enumerate(servers):
         sure = wanted[place].difference(*ever[:place], *ever[place + 1 :])
-        fitting, current = _list_fitting(server, given, bare, sure), _current(server)
+        fitting, current = _list_fitting(server, given, bare, sure), _find_current(server)
         is_only = bool(fitting) and sure == wanted[place]
         options.append(fitting if is_only else [current, *(had for had in fitting if had != current)])
 
     def rate(chosen: Sequence[frozenset[ToolFacts]]) -> tuple[bool, int, int]:
         tools = [each for had in chosen for each in had]
-        names = _names(tools)
-        older = [place for place, had in enumerate(chosen) if had != _current(servers[place])]
+        names = _list_names(tools)
+        older = [place for place, had in enumerate(chosen) if had != _find_current(servers[place])]
         if len(names) < len(tools) or not all(wanted[place] <= names for place in older):
             return False, 0, 0
         return True, -len(_drop_hints(tools) ^ bare), len(given.intersection(tools))
 
     best = max(islice(product(*options), _MOST_CHOICES), key=rate)
-    return [server if had == _current(server) else server.known[had] for server, had in zip(servers, best, strict=True)]
+    return [
+        server if had == _find_current(server) else server.known[had] for server, had in zip(servers, best, strict=True)
+    ]
 
 
 def _list_fitting(
@@ -216,17 +218,17 @@ def _list_fitting(
     """
     found: dict[frozenset[ToolFacts], frozenset[ToolFacts]] = {}
     for had in reversed(server.known):
-        if sure <= _names(had) and all(_drop_hints([each]) <= bare for each in had):  # mostly the first one is not
+        if sure <= _list_names(had) and all(_drop_hints([each]) <= bare for each in had):  # mostly the first one is not
             plain = _drop_hints(had)
             found[plain] = max(found.get(plain, had), had, key=lambda each: len(each & given))
     return [*found.values()]
 
 
-def _current(server: ServerTools) -> frozenset[ToolFacts]:
+def _find_current(server: ServerTools) -> frozenset[ToolFacts]:
     return next(reversed(server.known))
 
 
-def _names(facts: Iterable[ToolFacts]) -> frozenset[str]:
+def _list_names(facts: Iterable[ToolFacts]) -> frozenset[str]:
     return frozenset(each.name for each in facts)
 
 

@@ -24,7 +24,7 @@ class ResultReader(Tool[..., str]):
 
     most: int = field(kw_only=True)
 
-    def over(self, results: KeptResults) -> ResultReader:
+    def bind_results(self, results: KeptResults) -> ResultReader:
         """Return the tool that reads these results."""
         return evolve(self, function=partial(_read, results, self.most))
 
@@ -33,18 +33,25 @@ def make_reader(keep: KeepResults) -> ResultReader:
     """Return the tool, before it knows the results."""
     most = keep.head + keep.tail
     description = f"Read a part of a long result that was left out, at most {most} characters at once."
-    intake = FunctionIntake(READ_RESULT, read_signature(_shape, {}), description, {})
+    intake = FunctionIntake(READ_RESULT, read_signature(_define_shape, {}), description, {})
     return ResultReader(
-        READ_RESULT, description, _shape, needs_approval=False, effect="pure", is_async=False, intake=intake, most=most
+        READ_RESULT,
+        description,
+        _define_shape,
+        needs_approval=False,
+        effect="pure",
+        is_async=False,
+        intake=intake,
+        most=most,
     )
 
 
-def _shape(
+def _define_shape(
     name: Annotated[str, "The name from the note in the result."],
     start: Annotated[int, "The index of the first character, from 0 on."],
     length: Annotated[int, "The number of characters."],
 ) -> str:
-    """Define the schema by its signature; `over` puts the function in its place that knows the results."""
+    """Define the schema by its signature; `bind_results` puts the function in its place that knows the results."""
     raise TypeError(f"read_result({name!r}, {start}, {length}) is only for a loop. See LoopConfig.keep_results")
 
 

@@ -23,7 +23,7 @@ from toolloop.tools.function import Tool
 from toolloop.tools.options import check_effect, check_timeout
 from toolloop.tools.responses.response_types import RawOutputs
 from toolloop.tools.signature import check_name, is_async
-from toolloop.tools.tool_errors import InvalidInput, shown
+from toolloop.tools.tool_errors import InvalidInput, quote_value
 
 _MOST_LISTS = 16  # how many older lists of a server are known
 
@@ -173,7 +173,7 @@ def _list_members(family: str) -> Mapping[str, tuple[Any, str]]:
     return {name: (model, encode(model.model_json_schema())) for name, model in models.items()}
 
 
-def _tool_use(given: SdkToolset, name: str, arguments: dict[str, JSON], context: ToolContext) -> Any:
+def _make_tool_use_block(given: SdkToolset, name: str, arguments: dict[str, JSON], context: ToolContext) -> Any:
     from anthropic.types.beta import BetaToolUseBlock  # noqa: PLC0415 - as above
 
     return BetaToolUseBlock(
@@ -183,11 +183,11 @@ def _tool_use(given: SdkToolset, name: str, arguments: dict[str, JSON], context:
 
 def _run_member(given: SdkToolset, name: str, arguments: dict[str, JSON], context: ToolContext) -> RawOutputs:
     """Run a member as the SDK's runner does. Its result may be an error."""
-    return RawOutputs([given.tool_result(_tool_use(given, name, arguments, context))])
+    return RawOutputs([given.tool_result(_make_tool_use_block(given, name, arguments, context))])
 
 
 async def _arun_member(given: SdkToolset, name: str, arguments: dict[str, JSON], context: ToolContext) -> RawOutputs:
-    return RawOutputs([await given.tool_result(_tool_use(given, name, arguments, context))])
+    return RawOutputs([await given.tool_result(_make_tool_use_block(given, name, arguments, context))])
 
 
 @frozen
@@ -235,11 +235,11 @@ def as_tool(obj: Tool[..., Any] | SdkTool) -> Tool[..., Any]:
         return obj
     call, to_dict = getattr(obj, "call", None), getattr(obj, "to_dict", None)
     if isinstance(obj, type) or not (callable(call) and callable(to_dict)):
-        raise _refusal(obj)
+        raise _make_object_error(obj)
     definition = to_plain(to_dict())
     name = check_name(getattr(obj, "name", None))
     function = getattr(obj, "func", None)
-    intake = SdkIntake(name, definition, None if function is None else _arguments(name, function))
+    intake = SdkIntake(name, definition, None if function is None else _read_arguments(name, function))
     function = function or call
     return Tool(
         name=name,
@@ -276,11 +276,11 @@ class SdkIntake:
         if self.arguments is not None:
             return self.arguments.fit(given)
         if not isinstance(given, Mapping):
-            raise InvalidInput(self.name, [f"input: expected an object, got {shown(given)}"])
+            raise InvalidInput(self.name, [f"input: expected an object, got {quote_value(given)}"])
         return {"input": dict(given)}
 
 
-def _arguments(name: str, function: Callable[..., Any]) -> Arguments:
+def _read_arguments(name: str, function: Callable[..., Any]) -> Arguments:
     """Return the parameters as the SDK reads them: `**kwargs` and missing annotations are allowed."""
     untyped = inspect.Parameter.empty
     parameters = [
@@ -292,7 +292,7 @@ def _arguments(name: str, function: Callable[..., Any]) -> Arguments:
     return Arguments(name, parameters, {}, (known, {}))
 
 
-def _refusal(obj: object) -> BadTool:
+def _make_object_error(obj: object) -> BadTool:
     if isinstance(obj, Mapping):
         name = str(obj.get("name", "?"))
         return BadTool(f"{name} is a definition without a function. Pass it in params['tools'] instead", tool=name)

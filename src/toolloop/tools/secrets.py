@@ -18,7 +18,7 @@ _SHOWS_END = 16  # characters of a value whose last two are shown; they say too 
 _DIGITS = 8
 
 
-def no_key() -> str:
+def give_no_key() -> str:
     """Return no key: then hidden values have no digits by which two of them differ."""
     return ""
 
@@ -34,7 +34,10 @@ def hide_secrets(given: Mapping[str, JSON], names: Collection[str], key: Callabl
             digits. It is called only if there is a value to hide.
 
     """
-    return {name: _hidden(name, value, key()) if _hides(names, name, value) else value for name, value in given.items()}
+    return {
+        name: _describe_hidden(name, value, key()) if _hides(names, name, value) else value
+        for name, value in given.items()
+    }
 
 
 def restore_secrets(
@@ -45,7 +48,7 @@ def restore_secrets(
     def is_unchanged(name: str, value: JSON) -> bool:
         if name not in given or not _hides(names, name, given[name]):
             return False
-        return value in (_hidden(name, given[name], key()), _hidden(name, given[name], ""))
+        return value in (_describe_hidden(name, given[name], key()), _describe_hidden(name, given[name], ""))
 
     return {name: given[name] if is_unchanged(name, value) else value for name, value in edited.items()}
 
@@ -54,7 +57,7 @@ def _hides(names: Collection[str], name: str, value: JSON) -> bool:
     return name in names and value is not None
 
 
-def _hidden(name: str, value: JSON, key: str) -> str:
+def _describe_hidden(name: str, value: JSON, key: str) -> str:
     """Describe a value: "hidden, 40 characters, ends in 9f, fingerprint 1c0b7a35"."""
     text = value if isinstance(value, str) else to_canonical(value)
     parts = ["hidden", f"{len(text)} characters"]
@@ -74,7 +77,7 @@ def hide_in_messages(messages: Iterable[Mapping[str, Any]], setup: Setup, key: S
     if not has_secrets(setup):
         return list(messages)
     hiding = _Hiding(setup, key)
-    return [{**message, "content": hiding.content(message["content"])} for message in messages]
+    return [{**message, "content": hiding.hide_content(message["content"])} for message in messages]
 
 
 def has_secrets(setup: Setup) -> bool:
@@ -90,7 +93,7 @@ class _Hiding:
     key: SecretKey
     calls: dict[str, str] = field(factory=dict)
 
-    def content(self, content: JSON) -> JSON:
+    def hide_content(self, content: JSON) -> JSON:
         return [self._block(block) for block in content] if isinstance(content, list) else content
 
     def _block(self, block: Mapping[str, Any]) -> JSON:
@@ -100,7 +103,7 @@ class _Hiding:
                     self.calls[call_id] = name
                     return {**block, "input": hide_secrets(given, secrets, self.key)}
             case {"type": "tool_result", "content": list(inside)}:
-                return {**block, "content": self.content(inside)}
+                return {**block, "content": self.hide_content(inside)}
             case {"type": "text", "text": str(text)} if self.calls:
                 return {**block, "text": self._note(text)}
         return dict(block)

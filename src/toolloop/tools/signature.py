@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from attrs import frozen
 
 from toolloop.errors import BadTool
-from toolloop.tools.annotations import annotated_text, is_alias, own_doc, resolve
+from toolloop.tools.annotations import is_alias, read_annotated_text, read_own_doc, resolve
 from toolloop.tools.context import ToolContext
 
 if typing.TYPE_CHECKING:
@@ -95,14 +95,14 @@ def read_signature(fn: Callable[..., Any], outer: Mapping[str, Any]) -> Signatur
         bound |= inner.keywords.keys()
         inner = inner.func
     name = getattr(inner, "__name__", type(inner).__name__)
-    called = _called(inner)
+    called = _find_called(inner)
     known = getattr(inspect.unwrap(called), "__globals__", {})
     # Linters move imports that only annotations need under TYPE_CHECKING, so `ToolContext` is always defined here.
     local = {**({} if "ToolContext" in known else {"ToolContext": ToolContext}), **outer}
     texts: dict[str, str] = {}
     parameters: list[inspect.Parameter] = []
     contexts: list[str] = []
-    for parameter in _parameters(fn, called, name):
+    for parameter in _list_parameters(fn, called, name):
         if parameter.name in bound:
             continue
         _check(parameter, name)
@@ -110,7 +110,7 @@ def read_signature(fn: Callable[..., Any], outer: Mapping[str, Any]) -> Signatur
         try:
             annotation = resolve(annotation, known, local)
         except NameError:  # a class defined later in the module; resolved when the schema is first used
-            annotation = _without_state(annotation, known, local)
+            annotation = _drop_state(annotation, known, local)
         except Exception as error:
             raise BadTool(
                 f"parameter {parameter.name!r} of {name} has an annotation that is not a type: {error}", tool=name
@@ -119,12 +119,14 @@ def read_signature(fn: Callable[..., Any], outer: Mapping[str, Any]) -> Signatur
             contexts.append(parameter.name)
             continue
         parameters.append(parameter.replace(annotation=annotation))
-        if text := annotated_text(annotation):
+        if text := read_annotated_text(annotation):
             texts[parameter.name] = text
     # Only classes and aliases are kept, because annotations in a class refer to nothing else.
     classes = {key: value for key, value in local.items() if isinstance(value, type) or is_alias(value)}
-    hidden = frozenset(each.name for each in _parameters(inner, called, name)) - {each.name for each in parameters}
-    return Signature(name, _doc(inner, called), tuple(parameters), texts, tuple(contexts), hidden, (known, classes))
+    hidden = frozenset(each.name for each in _list_parameters(inner, called, name)) - {each.name for each in parameters}
+    return Signature(
+        name, _read_doc(inner, called), tuple(parameters), texts, tuple(contexts), hidden, (known, classes)
+    )
 
 
 def _is_context(annotation: Any) -> bool:
@@ -141,7 +143,7 @@ def _is_context(annotation: Any) -> bool:
     return annotation is ToolContext or origin is ToolContext
 
 
-def _without_state(annotation: Any, known: dict[str, Any], local: Mapping[str, Any]) -> Any:
+def _drop_state(annotation: Any, known: dict[str, Any], local: Mapping[str, Any]) -> Any:
     """Return `ToolContext` for a `ToolContext[State]` whose `State` is not defined at run time, or not yet."""
     head, bracket, _ = annotation.partition("[") if isinstance(annotation, str) else ("", "", "")
     try:
@@ -150,21 +152,21 @@ def _without_state(annotation: Any, known: dict[str, Any], local: Mapping[str, A
         return annotation
 
 
-def _called(inner: Any) -> Any:
+def _find_called(inner: Any) -> Any:
     """Return the function with the parameters: `__init__` for a class, `__call__` for a callable object."""
     if hasattr(inner, "__code__") or hasattr(inner, "__wrapped__") or inspect.ismethod(inner):
         return inner
     return getattr(inner, "__init__" if isinstance(inner, type) else "__call__", inner)
 
 
-def _doc(inner: Any, called: Any) -> str | None:
+def _read_doc(inner: Any, called: Any) -> str | None:
     if isinstance(inner, type):
-        return own_doc(inner)
+        return read_own_doc(inner)
     own: str | None = getattr(inner, "__doc__", None)
     return own if called is inner else getattr(called, "__doc__", None) or own
 
 
-def _parameters(fn: Callable[..., Any], called: Any, name: str) -> list[inspect.Parameter]:
+def _list_parameters(fn: Callable[..., Any], called: Any, name: str) -> list[inspect.Parameter]:
     if inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called):
         raise BadTool(f"{name} is a generator, but a tool has one result. Return it instead of yielding", tool=name)
     try:
@@ -192,7 +194,7 @@ def is_async(function: Callable[..., Any]) -> bool:
     return inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(call)
 
 
-def not_awaitable(value: Any, what: str) -> Any:
+def refuse_awaitable(value: Any, what: str) -> Any:
     """Return the return value of a plain function if it is not an awaitable.
 
     Args:

@@ -16,22 +16,22 @@ LONGEST = 4096
 _LONGEST_VALUE = 80
 
 
-def shortened(text: str, longest: int = LONGEST) -> str:
+def shorten(text: str, longest: int = LONGEST) -> str:
     """Return a text cut to `longest` characters, with an ellipsis if it was cut."""
     return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
-def shown(value: JSON) -> str:
+def quote_value(value: JSON) -> str:
     """Return an input value as JSON, cut to 80 characters."""
     try:
-        return shortened(encode(value), _LONGEST_VALUE)
+        return shorten(encode(value), _LONGEST_VALUE)
     except (TypeError, ValueError, RecursionError):
         return type(value).__name__
 
 
-def path_text(path: Iterable[str | int]) -> str:
+def write_path(path: Iterable[str | int]) -> str:
     """Return a path in an input as text: `lines[2].qty`."""
-    steps = (f"[{step}]" if isinstance(step, int) else f".{shortened(step, _LONGEST_VALUE)}" for step in path)
+    steps = (f"[{step}]" if isinstance(step, int) else f".{shorten(step, _LONGEST_VALUE)}" for step in path)
     return "".join(steps).removeprefix(".") or "input"
 
 
@@ -53,7 +53,7 @@ class InvalidInput(ToolLoopError):
         problems = tuple(make_well_formed(" ".join(problem.splitlines())) for problem in problems)
         lines = "".join(f"\n- {problem}" for problem in problems)
         super().__init__(
-            shortened(f"Invalid input for {tool}; the tool did not run:{lines}"), tool=tool, problems=problems
+            shorten(f"Invalid input for {tool}; the tool did not run:{lines}"), tool=tool, problems=problems
         )
 
 

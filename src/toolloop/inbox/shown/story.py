@@ -21,7 +21,7 @@ from toolloop.machine.rules.joining import join_rest
 from toolloop.machine.values.calls import Call, DecisionRecord, Outcome, Status
 from toolloop.machine.values.jsontext import JSON, decode
 from toolloop.terminations import StopCondition
-from toolloop.tools.secrets import SecretKey, hide_in_messages, hide_secrets, no_key
+from toolloop.tools.secrets import SecretKey, give_no_key, hide_in_messages, hide_secrets
 
 
 @define
@@ -104,7 +104,7 @@ class Story:
     """
 
     state: State
-    key: SecretKey = no_key
+    key: SecretKey = give_no_key
     driven: bool = False
     running: Mapping[Path, RunningCall] = field(factory=dict)
     steps: list[Step] = field(factory=list)
@@ -120,7 +120,7 @@ class Story:
         return hide_secrets(given, () if loop is None else loop.setup.secrets_of(name), self.key)
 
 
-def read_story(recent: Recent, key: SecretKey = no_key) -> Story:
+def read_story(recent: Recent, key: SecretKey = give_no_key) -> Story:
     """Read the newest events of a loop. `key`: see `hide_secrets`."""
     steps = iter(recent.steps)
     if recent.before is None:

@@ -14,7 +14,7 @@ from attrs import frozen
 from toolloop._messages.blocks import BLOCKS, list_result_kinds, type_of
 from toolloop._public import set_module
 from toolloop.machine.values.jsontext import JSON, describe_type, encode, make_well_formed
-from toolloop.tools.responses.content import Content, as_block, content_of, following, plain_text_of, takes
+from toolloop.tools.responses.content import Content, as_block, content_of, plain_text_of, takes, to_following_blocks
 from toolloop.tools.responses.failure_texts import Unsendable, describe_failure
 from toolloop.tools.responses.response_types import RawOutputs
 
@@ -92,18 +92,18 @@ class AnthropicMessagesToolResponseAdapter:
             ValueError: the call has no id, or is not a `tool_use` block.
 
         """
-        asked = _asked(call)
+        asked = _read_asked(call)
         is_error = isinstance(response, BaseException)
         content: Content
         ready: dict[str, JSON] = {}
         after: list[dict[str, JSON]] = []
         try:
             if isinstance(response, RawOutputs):
-                response, ready, after = _parted(response, asked, self.to_plain_text)
+                response, ready, after = _split_outputs(response, asked, self.to_plain_text)
                 is_error = "is_error" in ready
             content = content_of(response, kinds=asked.kinds, is_error=is_error, to_plain_text=self.to_plain_text)
         except Exception as error:  # noqa: BLE001 - `to_plain_text` of a subclass may raise anything
-            content, is_error = self._failure(response if isinstance(response, BaseException) else error), True
+            content, is_error = self._describe_failure(response if isinstance(response, BaseException) else error), True
             ready, after = {}, []
         blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
         sent = [self._cut(block) for block in blocks if block != {"type": "text", "text": ""}]
@@ -115,7 +115,7 @@ class AnthropicMessagesToolResponseAdapter:
         _log(asked, response, sent, is_error=is_error)
         return [{"role": "user", "content": [result, *after]}]
 
-    def _failure(self, error: BaseException) -> str:
+    def _describe_failure(self, error: BaseException) -> str:
         """Return the text of an error; never blank."""
         with suppress(Exception):
             if (text := make_well_formed(self.to_plain_text(error))).strip():
@@ -161,7 +161,7 @@ class _Asked:
     toolset: str | None
 
 
-def _asked(call: Any) -> _Asked:
+def _read_asked(call: Any) -> _Asked:
     def of(owner: Any, name: str) -> Any:
         return owner.get(name) if isinstance(owner, Mapping) else getattr(owner, name, None)
 
@@ -175,7 +175,7 @@ def _asked(call: Any) -> _Asked:
     return _Asked(call_id, str(of(call, "name")), kinds, by_code, toolset if isinstance(toolset, str) else None)
 
 
-def _parted(
+def _split_outputs(
     outputs: RawOutputs, asked: _Asked, to_plain_text: Callable[[Any], str]
 ) -> tuple[RawOutputs, dict[str, JSON], list[dict[str, JSON]]]:
     """Return the blocks inside the result, the other fields of a ready result, and the blocks after the result.
@@ -205,7 +205,7 @@ def _parted(
             inside.append(item)
         else:
             after.append(block)
-    return RawOutputs(inside), ready, following(after)
+    return RawOutputs(inside), ready, to_following_blocks(after)
 
 
 def _content_of_ready(block: dict[str, JSON], call_id: str, where: str) -> JSON:

@@ -10,7 +10,7 @@ from attrs import frozen
 
 from toolloop._messages.blocks import MOST_CACHE_MARKS, RESULT_KINDS, find_misfits, is_known, list_result_kinds, type_of
 from toolloop.machine.values.jsontext import JSON, describe_type, make_well_formed
-from toolloop.tools.responses.failure_texts import Unsendable, describe_failure, headline
+from toolloop.tools.responses.failure_texts import Unsendable, describe_failure, make_headline
 from toolloop.tools.responses.files import block_of_file
 from toolloop.tools.responses.jsonable import to_json, to_json_text
 from toolloop.tools.responses.response_types import (
@@ -63,12 +63,12 @@ def plain_text_of(value: Any) -> str:  # noqa: PLR0911 - one row for each kind o
             return "[file]"
         case BaseException():
             return describe_failure(value)
-    value = listed(value)
-    items = _content_items(value)
-    return to_json_text(value) if items is None else "\n".join(map(_plain_item, items))
+    value = list_if_iterator(value)
+    items = _find_content_items(value)
+    return to_json_text(value) if items is None else "\n".join(map(_to_plain_item, items))
 
 
-def _plain_item(item: Any) -> str:
+def _to_plain_item(item: Any) -> str:
     block = as_block(item)
     if block is None:
         return plain_text_of(item)
@@ -77,7 +77,7 @@ def _plain_item(item: Any) -> str:
     return block["text"] if isinstance(block.get("text"), str) else f"[{block.get('type')}]"
 
 
-def listed(value: Any) -> Any:
+def list_if_iterator(value: Any) -> Any:
     """Return a value unchanged, but an iterator as a list.
 
     Raises:
@@ -87,10 +87,10 @@ def listed(value: Any) -> Any:
     try:
         return list(value) if isinstance(value, Iterator) else value
     except Exception as error:
-        raise Unsendable(f"it cannot be read: {headline(error)}") from error
+        raise Unsendable(f"it cannot be read: {make_headline(error)}") from error
 
 
-def _content_items(value: Any) -> list[Any] | None:
+def _find_content_items(value: Any) -> list[Any] | None:
     """Return the items of `RawOutputs`, or of a list that holds only content blocks and responses; else None."""
     if isinstance(value, RawOutputs):
         return list(value.blocks)
@@ -123,7 +123,7 @@ def takes(kinds: Collection[str], kind: str) -> bool:
     return kind in kinds or (not is_known(kind) and list_result_kinds(by_code=False, toolset=None).issubset(kinds))
 
 
-def following(blocks: Iterable[Any]) -> list[dict[str, JSON]]:
+def to_following_blocks(blocks: Iterable[Any]) -> list[dict[str, JSON]]:
     """Return the blocks that follow the results in a user message, without blank texts.
 
     Raises:
@@ -172,16 +172,16 @@ def content_of(
     """
     reader = _Reader(frozenset({"text"}) if is_error else frozenset(kinds), is_error, known_tools, to_plain_text)
     try:
-        value = listed(value)
-        items = _content_items(value)
+        value = list_if_iterator(value)
+        items = _find_content_items(value)
         if items is None:
-            sent = [reader.text_or_file(value)]
+            sent = [reader.read_text_or_file(value)]
         else:
-            sent = [reader.item(item, f"result[{index}]") for index, item in enumerate(items)]
+            sent = [reader.read_item(item, f"result[{index}]") for index, item in enumerate(items)]
     except Unsendable:
         raise
     except Exception as error:
-        raise Unsendable(f"it cannot be read: {headline(error)}") from error
+        raise Unsendable(f"it cannot be read: {make_headline(error)}") from error
     sent = [each for each in sent if not isinstance(each, str) or each.strip()]
     if is_error and (not sent or value is None or isinstance(value, EmptyResponse)):
         raise Unsendable("the content of an error must not be empty; describe the error")
@@ -207,15 +207,15 @@ class _Reader:
     known_tools: Collection[str] | None
     to_plain_text: Callable[[Any], str]
 
-    def item(self, item: Any, where: str) -> dict[str, JSON] | str:
+    def read_item(self, item: Any, where: str) -> dict[str, JSON] | str:
         block = as_block(item)
         if block is not None:
             return self._block(block, where)
         if not isinstance(item, (str, Response, FILES)):
             raise Unsendable(f"{where} is {describe_type(item)}, not a content block")
-        return self.text_or_file(item)
+        return self.read_text_or_file(item)
 
-    def text_or_file(self, value: Any) -> dict[str, JSON] | str:
+    def read_text_or_file(self, value: Any) -> dict[str, JSON] | str:
         text = self.to_plain_text(value)
         if isinstance(value, (FileResponse, FILES)):
             return block_of_file(value, self.kinds, text)

@@ -8,7 +8,7 @@ from typing import Any
 
 from toolloop._public import set_module
 from toolloop.machine.values.jsontext import make_well_formed
-from toolloop.tools.tool_errors import shortened
+from toolloop.tools.tool_errors import shorten
 
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")  # differs from run to run
 
@@ -30,12 +30,12 @@ def describe_failure(exc: BaseException) -> str:
     Of its content blocks, only texts are kept: an error result cannot hold others (source: anthropic-sdk 2.11).
     """
     try:
-        return make_well_formed(_own_text(exc) or shortened("\n".join(_lines(exc))))
+        return make_well_formed(_find_own_text(exc) or shorten("\n".join(_write_lines(exc))))
     except Exception:  # noqa: BLE001 - the call gets a result even if the exception cannot be read
         return type(exc).__name__
 
 
-def headline(exc: BaseException) -> str:
+def make_headline(exc: BaseException) -> str:
     """Return the type and the message of an exception, such as `ValueError: no such file`."""
     # `str()` of a group ends with the number of its members; they are listed below it.
     message = exc.message if isinstance(exc, BaseExceptionGroup) else str(exc)
@@ -43,11 +43,11 @@ def headline(exc: BaseException) -> str:
     return f"{type(exc).__name__}: {message}" if message.strip() else type(exc).__name__
 
 
-def _lines(exc: BaseException) -> Iterator[str]:
-    yield headline(exc)
+def _write_lines(exc: BaseException) -> Iterator[str]:
+    yield make_headline(exc)
     if isinstance(exc, BaseExceptionGroup):
         for member in exc.exceptions:
-            yield "- " + "\n".join(_lines(member)).replace("\n", "\n  ")
+            yield "- " + "\n".join(_write_lines(member)).replace("\n", "\n  ")
     yield from _notes(exc)
 
 
@@ -55,7 +55,7 @@ def _notes(exc: BaseException) -> list[str]:
     return [note for note in getattr(exc, "__notes__", ()) if isinstance(note, str)]
 
 
-def _own_text(exc: BaseException) -> str | None:
+def _find_own_text(exc: BaseException) -> str | None:
     """Return the exception's own text for the model, or None."""
     if isinstance(exc, Unsendable):
         return f"The tool ran, but its result cannot be sent: {exc}"

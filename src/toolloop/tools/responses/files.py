@@ -47,13 +47,13 @@ def block_of_file(given: Any, kinds: Collection[str], label: str) -> dict[str, J
     if len(data) > _MOST_BYTES:
         why = f"it has more than {_MOST_BYTES:,} bytes, the limit for a result"
     elif kind in IMAGE_TYPES or kind == _PDF:
-        block = _media_block(str(kind), data, name)
+        block = _make_media_block(str(kind), data, name)
         if block["type"] not in kinds:
             why = f"the result of this call cannot hold a block of type {block['type']}"
         elif kind != _PDF and len(block["source"]["data"]) > MOST_IMAGE_CHARACTERS:
             why = f"it has more than {MOST_IMAGE_CHARACTERS:,} bytes as base64, the limit for an image"
     else:
-        block = _text(data, mime_type)
+        block = _decode_text(data, mime_type)
         why = "" if block.strip() else "it is empty, or not a jpeg, png, gif or webp image, a PDF or text"
     if not why:
         return block
@@ -70,7 +70,7 @@ def _read(path: Path) -> FileResponse | bytes:
     return FileResponse(path.name, mime_type_of(path.name), data) if path.name.strip() else data
 
 
-def _media_block(kind: str, data: bytes, name: str | None) -> dict[str, JSON]:
+def _make_media_block(kind: str, data: bytes, name: str | None) -> dict[str, JSON]:
     source = {"type": "base64", "media_type": kind, "data": base64.b64encode(data).decode()}
     if kind != _PDF:
         return {"type": "image", "source": source}
@@ -80,7 +80,7 @@ def _media_block(kind: str, data: bytes, name: str | None) -> dict[str, JSON]:
     return block
 
 
-def _text(data: bytes, mime_type: str) -> str:
+def _decode_text(data: bytes, mime_type: str) -> str:
     """Return the text of a file, or a blank text if it is not text."""
     root = mime_type.strip().lower().partition("/")[0]
     if root in _NEVER_TEXT:

@@ -13,12 +13,12 @@ from toolloop.machine.values.jsontext import JSON
 _LEAST = 100  # the note alone has about half of these characters
 
 
-def _long_enough(_filter: Any, attribute: Any, value: Any) -> None:
+def _check_length(_filter: Any, attribute: Any, value: Any) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value < _LEAST:
         raise ValueError(f"{attribute.name}: expected an int, {_LEAST} or more, got {value!r}")
 
 
-def _names(_filter: Any, attribute: Any, value: Any) -> None:
+def _check_names(_filter: Any, attribute: Any, value: Any) -> None:
     if value is not None and (isinstance(value, str) or not isinstance(value, Collection)):
         raise ValueError(f"{attribute.name}: expected a list of tool names, or None for all tools, got {value!r}")
 
@@ -39,8 +39,8 @@ class TruncateResults:
 
     """
 
-    max_chars: int = field(validator=_long_enough)
-    only: Collection[str] | None = field(default=None, validator=_names)
+    max_chars: int = field(validator=_check_length)
+    only: Collection[str] | None = field(default=None, validator=_check_names)
 
     def __call__(self, call: Any, content: JSON) -> JSON:
         """Return the content with its long texts cut, or None if `only` does not name the tool."""

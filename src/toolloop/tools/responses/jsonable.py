@@ -12,7 +12,7 @@ from typing import Any
 import attrs
 
 from toolloop.machine.values.jsontext import JSON, describe_type, make_well_formed
-from toolloop.tools.responses.failure_texts import Unsendable, headline
+from toolloop.tools.responses.failure_texts import Unsendable, make_headline
 from toolloop.tools.responses.response_types import EmptyResponse, JsonResponse, LinkResponse, Response, TextResponse
 
 _REMEDY = "return text, JSON values, a dataclass, an attrs class, a pydantic model or a response"
@@ -32,7 +32,7 @@ def to_json_text(value: Any) -> str:
     from pydantic_core import to_jsonable_python  # noqa: PLC0415 - `import toolloop` must not import it
 
     try:
-        plain = to_jsonable_python(_in_order(value), fallback=_plainer, inf_nan_mode="null")
+        plain = to_jsonable_python(_put_in_order(value), fallback=_make_plainer, inf_nan_mode="null")
         return make_well_formed(json.dumps(plain, ensure_ascii=False, allow_nan=False, separators=(",", ":")))
     except Unsendable:
         raise
@@ -41,27 +41,27 @@ def to_json_text(value: Any) -> str:
     except UnicodeDecodeError as error:
         raise Unsendable("it holds bytes that are not UTF-8 text; return them as a FileResponse") from error
     except Exception as error:
-        raise Unsendable(f"it cannot be converted to JSON: {headline(error)}") from error
+        raise Unsendable(f"it cannot be converted to JSON: {make_headline(error)}") from error
 
 
-def _in_order(value: Any) -> Any:
+def _put_in_order(value: Any) -> Any:
     """Return the value with sets as sorted lists, and with keys as JSON writes them.
 
     So a repeated run sends the same bytes, and two keys never become one.
     """
     if isinstance(value, (set, frozenset)):
-        return sorted(map(_in_order, value), key=to_json_text)
+        return sorted(map(_put_in_order, value), key=to_json_text)
     if isinstance(value, (list, tuple)):
-        return [_in_order(item) for item in value]
+        return [_put_in_order(item) for item in value]
     if not isinstance(value, dict):
         return value
-    named = {_key(key): _in_order(item) for key, item in value.items()}
+    named = {_to_key(key): _put_in_order(item) for key, item in value.items()}
     if len(named) < len(value):
         raise Unsendable(f"two of its keys are the same text in JSON; the keys are {', '.join(map(repr, named))}")
     return named
 
 
-def _key(key: Any) -> Any:
+def _to_key(key: Any) -> Any:
     if isinstance(key, str):
         return make_well_formed(str.__str__(key))
     return json.dumps(key) if key is None or isinstance(key, (bool, int)) else key
@@ -77,11 +77,11 @@ def to_json(value: Any) -> JSON:
     return json.loads(to_json_text(value))
 
 
-def _plainer(value: Any) -> Any:
+def _make_plainer(value: Any) -> Any:
     """Return a value that pydantic supports, or one step closer to it."""
     kind = type(value)
     if isinstance(value, Response):
-        return _unwrapped(value)
+        return _unwrap(value)
     if attrs.has(kind):
         return {each.name: getattr(value, each.name) for each in attrs.fields(kind)}
     for base, plain in _PLAINER.items():
@@ -103,7 +103,7 @@ def _plainer(value: Any) -> Any:
 _PLAINER: dict[type, Any] = {UserString: str, PurePath: str, memoryview: bytes, Mapping: dict}
 
 
-def _unwrapped(response: Response) -> Any:
+def _unwrap(response: Response) -> Any:
     match response:
         case TextResponse():
             return response.text

@@ -19,7 +19,7 @@ def read_result(result: types.CallToolResult) -> object:
         ToolError: the server reports that the tool failed. It has the server's text.
 
     """
-    parts = [_part(each) for each in result.content]
+    parts = [_read_part(each) for each in result.content]
     if not parts and result.structured_content is not None:
         parts = [JsonResponse(result.structured_content)]
     if result.is_error:  # an error result holds only text (source: anthropic-sdk 2.11)
@@ -30,19 +30,19 @@ def read_result(result: types.CallToolResult) -> object:
     return parts[0] if parts else EmptyResponse()
 
 
-def _part(content: types.ContentBlock) -> Any:
+def _read_part(content: types.ContentBlock) -> Any:
     match content:
         case types.TextContent():
             return content.text
         case types.ImageContent() | types.AudioContent():
-            return _file(content.type, content.mime_type, content.data)
+            return _make_file(content.type, content.mime_type, content.data)
         case types.ResourceLink():
             return LinkResponse(content.name, str(content.uri))
     resource = content.resource
     if isinstance(resource, types.TextResourceContents):
         return resource.text
-    return _file(str(resource.uri).rpartition("/")[2] or "resource", resource.mime_type, resource.blob)
+    return _make_file(str(resource.uri).rpartition("/")[2] or "resource", resource.mime_type, resource.blob)
 
 
-def _file(name: str, mime_type: str | None, blob: str) -> FileResponse:
+def _make_file(name: str, mime_type: str | None, blob: str) -> FileResponse:
     return FileResponse(name, mime_type or "application/octet-stream", base64.b64decode(blob))

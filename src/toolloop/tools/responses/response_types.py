@@ -81,7 +81,7 @@ class FileResponse(Response):
     @property
     def file_name(self) -> str:
         """The name with a file extension; a missing one is guessed from the MIME type."""
-        return file_name(self.name, self.mime_type)
+        return complete_file_name(self.name, self.mime_type)
 
 
 @set_module("toolloop.responses")
@@ -130,20 +130,20 @@ class RawOutputs(Response):
     blocks: tuple[Any, ...] = field(converter=_to_tuple)
 
 
-def file_name(name: str, mime_type: str) -> str:
+def complete_file_name(name: str, mime_type: str) -> str:
     """Return a file name with an extension; a missing one is guessed from the MIME type."""
     name = make_well_formed(name)
     if PurePath(name).suffix:
         return name
-    return name + (_known_types().guess_extension(mime_type.partition(";")[0].strip().lower()) or "")
+    return name + (_load_known_types().guess_extension(mime_type.partition(";")[0].strip().lower()) or "")
 
 
 def mime_type_of(name: str) -> str:
     """Guess the MIME type of a file from its extension."""
-    guessed, encoding = _known_types().guess_type(name)
+    guessed, encoding = _load_known_types().guess_type(name)
     return "application/octet-stream" if encoding or not guessed else guessed
 
 
 @cache
-def _known_types() -> mimetypes.MimeTypes:
+def _load_known_types() -> mimetypes.MimeTypes:
     return mimetypes.MimeTypes()  # Python's own table: the system's configuration must not change a request

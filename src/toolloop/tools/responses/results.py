@@ -15,10 +15,10 @@ from toolloop.machine.values.jsontext import JSON, decode, encode, make_well_for
 from toolloop.machine.values.setup import Texts
 from toolloop.machine.values.texts import fill_text
 from toolloop.tools.responses.adapter import LOOP_ID, AnthropicMessagesToolResponseAdapter, ToolResponseAdapter
-from toolloop.tools.responses.content import content_of, following, listed
+from toolloop.tools.responses.content import content_of, list_if_iterator, to_following_blocks
 from toolloop.tools.responses.failure_texts import describe_failure
 from toolloop.tools.responses.response_types import RawOutputs
-from toolloop.tools.tool_errors import shortened
+from toolloop.tools.tool_errors import shorten
 
 LOG = logging.getLogger("toolloop.tools")
 
@@ -41,20 +41,20 @@ class ResultMaker:
     known: Callable[[], Collection[str] | None]
     loop_id: str
 
-    def returned(self, value: Any) -> Result:
+    def to_result(self, value: Any) -> Result:
         """Return the result for a return value. A value that cannot be sent becomes an error result."""
         try:
-            return self._adapted(listed(value))
+            return self._adapt(list_if_iterator(value))
         except Exception as error:  # noqa: BLE001 - a custom adapter may raise anything
-            return self.failed(error)
+            return self.to_error_result(error)
 
-    def failed(self, error: BaseException) -> Result:
+    def to_error_result(self, error: BaseException) -> Result:
         """Return the error result for an exception."""
         try:
-            return self._adapted(error)
+            return self._adapt(error)
         except Exception:
             LOG.exception("the response adapter failed: %s", type(self.adapter).__name__, extra=self.log_fields())
-            return self._error(describe_failure(error))
+            return self._make_error_result(describe_failure(error))
 
     def make_timeout(self, seconds: float, *, left_behind: bool) -> Result:
         """Return the error result for a timeout. `left_behind` means that the tool may still run in its thread."""
@@ -66,7 +66,7 @@ class ResultMaker:
         """Return the log fields of the call."""
         return {"loop_id": self.loop_id, "tool": self.call.name, "call_id": self.call.id}
 
-    def sendable(self, content: Any, *, is_error: bool = False) -> JSON:
+    def to_sendable(self, content: Any, *, is_error: bool = False) -> JSON:
         """Return the content of a result in the API's format.
 
         Raises:
@@ -74,55 +74,59 @@ class ResultMaker:
 
         """
         if not isinstance(content, list):
-            return content_of(content, kinds=kinds_for(self.call), is_error=is_error)
+            return content_of(content, kinds=find_kinds_for(self.call), is_error=is_error)
         has_reference = any(isinstance(block, dict) and block.get("type") == "tool_reference" for block in content)
         blocks = RawOutputs(content) if content else ""
         known = self.known() if has_reference else None
-        return content_of(blocks, kinds=kinds_for(self.call), is_error=is_error, known_tools=known)
+        return content_of(blocks, kinds=find_kinds_for(self.call), is_error=is_error, known_tools=known)
 
-    def _adapted(self, response: Any) -> Result:
+    def _adapt(self, response: Any) -> Result:
         """Return the adapter's result for a return value or exception."""
         token = LOOP_ID.set(self.loop_id)
         try:
-            messages: Any = self.adapter.create_messages(_tool_use(self.call), response)
+            messages: Any = self.adapter.create_messages(_make_tool_use(self.call), response)
         finally:
             LOOP_ID.reset(token)
         is_own = type(self.adapter) is AnthropicMessagesToolResponseAdapter  # it has checked what it made
-        block, *after = messages[0]["content"] if is_own else self._parts(messages)
+        block, *after = messages[0]["content"] if is_own else self._split_message(messages)
         is_error = block.get("is_error") is True or issubclass(type(response), BaseException)
         content: Any = block.get("content", "")
-        if _is_one_text(content) and (is_error or not _returned_a_block(response, content[0]["text"])):
+        if _is_one_text(content) and (is_error or not _is_returned_block(response, content[0]["text"])):
             content = content[0]["text"]  # equivalent for the API; the SDK sends a text this way
         if not (is_own and isinstance(content, str)):
-            content = self.sendable(content, is_error=is_error)
-        made = self._error(content) if is_error else Result(encode(content), plain=self._plain_text(response, content))
+            content = self.to_sendable(content, is_error=is_error)
+        made = (
+            self._make_error_result(content)
+            if is_error
+            else Result(encode(content), plain=self._make_plain_text(response, content))
+        )
         mark = block.get("cache_control")
         if mark is None and not after:
             return made
         return evolve(made, mark=None if mark is None else encode(mark), after=encode(after) if after else None)
 
-    def _plain_text(self, response: Any, content: JSON) -> str | None:
+    def _make_plain_text(self, response: Any, content: JSON) -> str | None:
         """Return the text for hosts; None if it equals the text of the content."""
         text = None
         with suppress(Exception):  # the result is sent in any case
             text = make_well_formed(self.adapter.to_plain_text(response))
-        return None if text is None or text == text_of_content(content) else shortened(text)
+        return None if text is None or text == text_of_content(content) else shorten(text)
 
-    def _parts(self, messages: Any) -> list[dict[str, JSON]]:
+    def _split_message(self, messages: Any) -> list[dict[str, JSON]]:
         """Return the `tool_result` in an adapter's message, and the blocks after it."""
         match messages:
             case [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": self.call.id} as block, *after]}]:
                 flaws = tuple(BLOCKS["tool_result"].shape("", "", block))
                 is_alone = not (self.call.by_code and after)  # the API accepts nothing after such a result
                 if not flaws and is_alone and isinstance(block.get("content", ""), (str, list)):
-                    return [block, *following(after)]
+                    return [block, *to_following_blocks(after)]
         raise TypeError(
             f"{type(self.adapter).__name__}.create_messages returned an invalid message. It must return a list with "
             f"one user message, which begins with the tool_result of call {self.call.id} (content: a string or a "
             "list). Only blocks that the API accepts there may follow; none after the result of a call made by code"
         )
 
-    def _error(self, content: JSON) -> Result:
+    def _make_error_result(self, content: JSON) -> Result:
         if _is_one_text(content):
             content = content[0]["text"]
         if isinstance(content, str):
@@ -130,12 +134,12 @@ class ResultMaker:
         return Result(encode(content), is_error=True, outcome=Outcome.FAILED)
 
 
-def kinds_for(call: Call) -> frozenset[str]:
+def find_kinds_for(call: Call) -> frozenset[str]:
     """Return the types of blocks that the result of a call may hold."""
     return list_result_kinds(by_code=call.by_code, toolset=call.toolset)
 
 
-def _tool_use(call: Call) -> dict[str, JSON]:
+def _make_tool_use(call: Call) -> dict[str, JSON]:
     """Return the `tool_use` block of a call, with the input that ran."""
     block = {"type": "tool_use", "id": call.id, "name": call.own_name, "input": decode(call.effective_input)}
     if call.by_code:
@@ -152,7 +156,7 @@ def _is_one_text(content: Any) -> TypeGuard[list[dict[str, JSON]]]:
     return False
 
 
-def _returned_a_block(response: Any, text: str) -> bool:
+def _is_returned_block(response: Any, text: str) -> bool:
     """Return whether a tool returned this text as a block. Types are checked first: a response may be any object."""
     if type(response) is not list or len(response) != 1 or type(response[0]) is not dict:
         return type(response) is RawOutputs
