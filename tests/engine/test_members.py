@@ -21,7 +21,7 @@ from toolloop import (
     tool,
 )
 from toolloop.inbox.page import inbox_app
-from toolloop.stores.codec import snapshot_digest
+from toolloop.stores.codec import digest_snapshot
 from toolloop.testing import ScriptedProvider
 
 PARAMS: Any = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}]}
@@ -129,7 +129,7 @@ def as_earlier(snapshot: Any) -> Any:
     fields = edit(snapshot)
     return {
         **fields,
-        "digest": snapshot_digest({key: each for key, each in fields.items() if key not in ("format", "digest")}),
+        "digest": digest_snapshot({key: each for key, each in fields.items() if key not in ("format", "digest")}),
     }
 
 

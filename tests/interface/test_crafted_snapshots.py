@@ -18,7 +18,7 @@ from tests.kit.each import each
 from tests.kit.effort import IS_DEEP
 from toolloop import Approve, Grant, LoopConfig, ToolContext, ToolLoopHandle, Yielded, sub_loop, tool
 from toolloop.errors import ToolLoopError, UnreadableSnapshot
-from toolloop.stores.codec import snapshot_digest
+from toolloop.stores.codec import digest_snapshot
 from toolloop.testing import ScriptedProvider, call, reply
 
 GOLDEN = [json.loads(path.read_text("utf-8")) for path in sorted(Path("tests/recorded/golden").glob("format-*.json"))]
@@ -74,7 +74,7 @@ def test_a_time_that_no_clock_shows_is_refused() -> None:
                 target = target[key]
             target[last] = time
             fields = {key: value for key, value in crafted.items() if key not in ("format", "digest")}
-            crafted["digest"] = snapshot_digest(fields)
+            crafted["digest"] = digest_snapshot(fields)
             with pytest.raises(UnreadableSnapshot, match=f"'{last}' is not a time"):
                 ToolLoopHandle.restore(crafted, ScriptedProvider([]), tools=[write])
 
@@ -168,7 +168,7 @@ def sealed(snapshot: Any) -> Any:
         return snapshot
     fields = {name: value for name, value in snapshot.items() if name not in ("format", "digest")}
     try:
-        return {**snapshot, "digest": snapshot_digest(fields)}
+        return {**snapshot, "digest": digest_snapshot(fields)}
     except (ValueError, RecursionError):
         return {**snapshot}
 

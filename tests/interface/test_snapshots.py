@@ -16,7 +16,7 @@ from tests.kit.tools import TOOLS, params, user
 from tests.kit.world import World, over_http
 from toolloop import LoopConfig, LoopContext, Texts, ToolLoopHandle, tool
 from toolloop.errors import MaxDepthExceeded, ModelError, UnreadableSnapshot
-from toolloop.stores.codec import snapshot_digest
+from toolloop.stores.codec import digest_snapshot
 from toolloop.terminations import MaxIterations
 from toolloop.testing import FakeMessagesAPI, call, fault, reply
 
@@ -229,7 +229,7 @@ def test_a_snapshot_whose_digest_fits_and_whose_content_does_not_is_refused(forg
         body = {key: value for key, value in at.handle.snapshot().items() if key not in ("format", "digest")}
         forge(body)
         with pytest.raises(UnreadableSnapshot):
-            ToolLoopHandle.restore({"format": 1, "digest": snapshot_digest(body), **body}, at.api.client(), tools=TOOLS)
+            ToolLoopHandle.restore({"format": 1, "digest": digest_snapshot(body), **body}, at.api.client(), tools=TOOLS)
 
 
 @pytest.mark.parametrize("state", [state for state in STATES if state not in ("Judging", "TooDeep")])

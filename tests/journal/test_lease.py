@@ -20,7 +20,7 @@ from toolloop.machine.record import journal_events as ev
 from toolloop.machine.values.calls import Result
 from toolloop.machine.values.jsontext import encode
 from toolloop.stores import MemoryStore
-from toolloop.stores.process import this_process
+from toolloop.stores.process import name_this_process
 
 DEADLINE = 30.0
 
@@ -141,7 +141,7 @@ def test_another_driver_is_named_and_is_not_disturbed() -> None:
 
 
 def owner_of(**parts: Any) -> str:
-    return json.dumps({**json.loads(this_process()), **parts}) + " 0123456789ab"
+    return json.dumps({**json.loads(name_this_process()), **parts}) + " 0123456789ab"
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def owner_of(**parts: Any) -> str:
         (owner_of(host="elsewhere"), 9e9, False),
         (owner_of(host="elsewhere"), 0.0, True),
         ("somebody", 9e9, False),
-        (f"{this_process()} nobody", 9e9, True),
+        (f"{name_this_process()} nobody", 9e9, True),
     ],
 )
 def test_a_lease_that_was_never_given_back_ends_with_its_owner_or_its_time(

@@ -30,7 +30,7 @@ from toolloop.errors import CallerError, Conflict, DecisionConflict, IllegalComm
 from toolloop.machine import Finished
 from toolloop.machine.values.calls import Decision
 from toolloop.stores import MemoryStore
-from toolloop.stores.process import this_process
+from toolloop.stores.process import name_this_process
 from toolloop.stores.protocol import Entry
 from toolloop.terminations import StopCondition
 from toolloop.testing import AsyncScriptedProvider, ScriptedProvider, call, reply
@@ -147,7 +147,7 @@ def test_one_drives_and_the_others_learn_who() -> None:
                 lease.until,
                 lease.token,
             )
-            assert lease.owner.startswith(this_process())
+            assert lease.owner.startswith(name_this_process())
         assert [call["id"] for call in world.open().handle.view()["pending"]] == []
     assert yielded(turn.result()).reason == "tools_executed"
     assert world.row().lease is None

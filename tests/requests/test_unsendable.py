@@ -22,7 +22,7 @@ from toolloop._messages.check import check
 from toolloop.errors import InvalidHistory
 from toolloop.events import CallFinished
 from toolloop.machine.values.jsontext import encode
-from toolloop.stores.codec import snapshot_digest
+from toolloop.stores.codec import digest_snapshot
 from toolloop.testing import FakeMessagesAPI, ScriptedProvider, call, reply
 
 SHORT = {"type": "ephemeral"}
@@ -166,7 +166,7 @@ def test_parameters_of_an_old_journal_are_not_sent() -> None:
         fields = {name: part for name, part in at.handle.snapshot().items() if name not in ("format", "digest")}
         old = json.loads(json.dumps(fields).replace('\\"max_tokens\\":4096', '\\"max_tokens\\":64'))
         assert old != fields
-        stored = {"format": 1, "digest": snapshot_digest(old), **old}
+        stored = {"format": 1, "digest": digest_snapshot(old), **old}
         copy = ToolLoopHandle.restore(stored, at.api.client(), tools=[])
         with pytest.raises(InvalidHistory, match="max_tokens only 64"):
             copy.next_turn()

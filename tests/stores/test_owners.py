@@ -17,11 +17,12 @@ from hypothesis import given, strategies as st
 from tests.stores.support import READY
 from toolloop.errors import Conflict
 from toolloop.stores import MemoryStore
-from toolloop.stores.process import describe_owner, standing, this_process
+from toolloop.stores.process import describe_owner, find_standing, name_this_process
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells when a process began")
 TELL = (
-    "import sys; from toolloop.stores.process import this_process; print(this_process(), flush=True); sys.stdin.read()"
+    "import sys; from toolloop.stores.process import name_this_process; print(name_this_process(), flush=True); "
+    "sys.stdin.read()"
 )
 
 
@@ -35,18 +36,18 @@ def another() -> Iterator[tuple[subprocess.Popen[str], str]]:
 
 
 def changed(**parts: Any) -> str:
-    return json.dumps(json.loads(this_process()) | parts)
+    return json.dumps(json.loads(name_this_process()) | parts)
 
 
 @LINUX
 def test_a_process_is_alive_while_it_runs() -> None:
     """Itself, and another one; when that one is gone, it is gone."""
-    assert standing(this_process()) == "alive"
+    assert find_standing(name_this_process()) == "alive"
     with another() as (process, name):
-        assert standing(name) == "alive"
+        assert find_standing(name) == "alive"
         process.kill()
         process.wait()
-        assert standing(name) == "gone"
+        assert find_standing(name) == "gone"
 
 
 @LINUX
@@ -55,13 +56,13 @@ def test_a_process_that_ended_is_gone_before_its_parent_looks() -> None:
     with another() as (process, name):
         process.kill()
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-        assert standing(name) == "gone"
+        assert find_standing(name) == "gone"
 
 
 @LINUX
 def test_a_number_that_is_used_again_is_another_process() -> None:
     """It began at another time."""
-    assert standing(changed(start=json.loads(this_process())["start"] - 1)) == "gone"
+    assert find_standing(changed(start=json.loads(name_this_process())["start"] - 1)) == "gone"
 
 
 def test_what_is_not_certain_is_unknown() -> None:
@@ -71,26 +72,26 @@ def test_what_is_not_certain_is_unknown() -> None:
         *({"pid": None}, {"pid": "1"}, {"pid": True}, {"pid": 0}, {"pid": -1}, {"pid": 1.0}),
     ]
     for parts in cases:
-        assert standing(changed(**parts)) == "unknown"
+        assert find_standing(changed(**parts)) == "unknown"
 
 
 @given(st.text() | st.recursive(st.none() | st.integers() | st.text(), st.lists).map(json.dumps))
 def test_any_other_name_is_unknown(name: str) -> None:
     """And is described by itself."""
-    assert standing(name) == "unknown"
+    assert find_standing(name) == "unknown"
     assert describe_owner(name) == name
 
 
 def test_words_after_the_name_are_ignored() -> None:
     """So a driver can say which of a process's drivers it is."""
-    assert standing(f"{this_process()} driver 7") == standing(this_process())
-    host = json.loads(this_process())["host"]
-    assert describe_owner(f"{this_process()} driver 7") == f"process {os.getpid()} on {host}"
+    assert find_standing(f"{name_this_process()} driver 7") == find_standing(name_this_process())
+    host = json.loads(name_this_process())["host"]
+    assert describe_owner(f"{name_this_process()} driver 7") == f"process {os.getpid()} on {host}"
 
 
 def test_a_number_that_no_process_can_have_is_not_alive() -> None:
     """However great it is."""
-    assert {standing(changed(pid=2**22 + 1)), standing(changed(pid=2**70))} <= {"gone", "unknown"}
+    assert {find_standing(changed(pid=2**22 + 1)), find_standing(changed(pid=2**70))} <= {"gone", "unknown"}
 
 
 @pytest.mark.parametrize(

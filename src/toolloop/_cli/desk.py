@@ -22,7 +22,7 @@ from toolloop.inbox.shown.previews import first_lines
 from toolloop.inbox.shown.words import PAST, count, duration, time_left
 from toolloop.machine.values.calls import Decision
 from toolloop.machine.values.names import Person
-from toolloop.stores.optional import now_at, watching
+from toolloop.stores.optional import read_time, watch_store
 from toolloop.stores.protocol import Store
 
 _START = 1.0  # seconds that a tool has to start, before a person reads that it has not
@@ -57,7 +57,7 @@ class Desk:
             LoopNotFound, UnknownCall: the loop or the call does not exist.
 
         """
-        return card_of(self.store, key_of(loop_id, path), Person(self.me.name), now_at(self.store))
+        return card_of(self.store, key_of(loop_id, path), Person(self.me.name), read_time(self.store))
 
     def why_not_here(self, card: Card) -> str:
         """Return why the command cannot approve a call that waits; empty if it can."""
@@ -106,7 +106,7 @@ class Desk:
     def _after(self, card: Card) -> Card:
         """Return a call after its decision: soon, for a driver that waits starts it at once."""
         news, end = threading.Event(), time.monotonic() + _START
-        with watching(self.store, news.set):
+        with watch_store(self.store, news.set):
             while True:
                 now, left = self.card(card.loop_id, card.path), end - time.monotonic()
                 if now.fate != "It starts now." or left <= 0:

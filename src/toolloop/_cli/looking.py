@@ -14,7 +14,7 @@ from toolloop._cli.screen import tables
 from toolloop._cli.screen.conversation import print_loop, wait_for
 from toolloop.inbox.inbox import Inbox
 from toolloop.machine.queries import LoopStatus
-from toolloop.stores.optional import now_at
+from toolloop.stores.optional import read_time
 from toolloop.stores.protocol import Store
 
 _STATUSES = get_args(LoopStatus)
@@ -64,7 +64,7 @@ def pending(store: Store, metadata: dict[str, str], tool: str | None, limit: int
     if as_json:
         tables.print_json([tables.call_as_json(call) for call in page])
     elif page:
-        tables.print_calls(store, page, now_at(store))
+        tables.print_calls(store, page, read_time(store))
     tables.say_how_many(len(page), page.counts["waiting"], "calls")
 
 

@@ -24,7 +24,7 @@ from toolloop._cli.screen.tables import print_json
 from toolloop.errors import LoopNotFound
 from toolloop.inbox.inbox import Inbox
 from toolloop.inbox.shown.words import count
-from toolloop.stores.optional import NO_LIMIT, now_at, vacuum
+from toolloop.stores.optional import NO_LIMIT, read_time, vacuum
 from toolloop.stores.protocol import Store, StoredLoop
 
 # By the result of `vacuum`. None: the store does not have it.
@@ -105,7 +105,7 @@ def _confirm(store: Store, rows: Sequence[StoredLoop]) -> None:
     """
     if not is_in_terminal():
         raise click.UsageError(f"without a terminal, `delete` needs --yes. It would delete {count(len(rows), 'loop')}")
-    now = now_at(store)
+    now = read_time(store)
     waiting = sum(bool(row.pending) for row in rows)
     driven = sum(row.lease is not None and row.lease.until > now for row in rows)
     notes = [

@@ -26,7 +26,7 @@ from toolloop.inbox.shown.cards import Card
 from toolloop.inbox.shown.edits import changed_fields
 from toolloop.inbox.shown.words import count
 from toolloop.machine.values.calls import Answer, Approve, Decision, Deny, Rerun
-from toolloop.stores.optional import now_at
+from toolloop.stores.optional import read_time
 from toolloop.stores.protocol import Store
 
 _KEYS = (
@@ -164,7 +164,7 @@ class Review:
         def has_changed() -> bool:
             nonlocal rev
             now = store.head(card.loop_id).rev
-            if now == rev and (card.expires_at is None or card.expires_at > now_at(store)):
+            if now == rev and (card.expires_at is None or card.expires_at > read_time(store)):
                 return False
             rev, fresh = now, self.desk.card(card.loop_id, card.path)
             return not fresh.waits or _state(fresh) != _state(card)

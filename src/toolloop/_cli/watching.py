@@ -27,7 +27,7 @@ from toolloop.inbox.shown.keys import key_of
 from toolloop.inbox.shown.words import count
 from toolloop.machine.queries import LoopStatus
 from toolloop.machine.values.names import Person
-from toolloop.stores.optional import NO_LIMIT, now_at, watching
+from toolloop.stores.optional import NO_LIMIT, read_time, watch_store
 from toolloop.stores.protocol import Store, StoredLoop
 
 _ACTIVE = tuple(status for status in get_args(LoopStatus) if status != "ended")
@@ -43,7 +43,7 @@ def watch(store: Store, metadata: dict[str, str], *, as_json: bool) -> None:
     """Print what begins to wait, is decided, ends or fails, as it happens. Ctrl-C ends it."""
     watcher, news = Watcher(store, metadata or None), threading.Event()
     try:
-        with watching(store, news.set):
+        with watch_store(store, news.set):
             watcher.begin()
             waiting, failed = len(watcher.waiting), sum(row.status == "failed" for row in watcher.rows.values())
             click.echo(
@@ -123,7 +123,7 @@ class Watcher:
 
     def _read(self) -> tuple[dict[str, StoredLoop], dict[Key, InboxCall]]:
         rows = {row.loop_id: row for row in self.store.list(_ACTIVE, metadata=self.metadata, limit=NO_LIMIT)}
-        now = now_at(self.store)
+        now = read_time(self.store)
         calls = [
             InboxCall.of(row, call)
             for row in rows.values()
@@ -136,7 +136,7 @@ class Watcher:
         """Return what became of a call that no longer waits."""
         text = "no longer waits"
         with suppress(LoopNotFound, UnknownCall):  # the loop may have been deleted, and created again
-            text = card_of(self.store, key_of(call.loop_id, call.path), Person(""), now_at(self.store)).tag.text
+            text = card_of(self.store, key_of(call.loop_id, call.path), Person(""), read_time(self.store)).tag.text
         return Event("decided", call.loop_id, text, call)
 
     def _over(self, loop_id: str) -> Event:

@@ -15,7 +15,7 @@ from toolloop._journal.tally import Tally, count_journal, find_counted
 from toolloop.machine.queries import status_of, waiting
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.loop import Failed, Finished, State, Waiting
-from toolloop.stores.optional import bytes_to_checkpoint, keeps_checkpoints, keeps_tallies
+from toolloop.stores.optional import count_bytes_to_checkpoint, keeps_checkpoints, keeps_tallies
 from toolloop.stores.protocol import Entry, Head, Lease
 
 _AT_REST = (Waiting, Finished, Failed)  # phases in which it is the caller's turn
@@ -74,7 +74,7 @@ class BatchWriter:
         self._tally: tuple[int, Tally | None] = 0, None  # likewise, of the tally
         self._counted: Tally | None = None  # the tally of the head that was made last; None if it is not known
         self._weight = place.weight
-        self._keeps, self._least = keeps_checkpoints(place.store), bytes_to_checkpoint(place.store)
+        self._keeps, self._least = keeps_checkpoints(place.store), count_bytes_to_checkpoint(place.store)
         self._has_ended_turn = False  # since a state was left
         # The last stored state without an open round: then a reader of a checkpoint has all about each open call.
         self._closed: tuple[State, int, Weight] | None = None

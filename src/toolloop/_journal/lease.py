@@ -35,8 +35,8 @@ from toolloop._journal.progress import KeptProgress
 from toolloop._journal.shared_journal import SharedJournal
 from toolloop._journal.store_access import call_store
 from toolloop.errors import Conflict, LoopNotFound, StoreError, ToolLoopError
-from toolloop.stores.optional import kept_progress, now_at, watching
-from toolloop.stores.process import describe_owner, standing, this_process
+from toolloop.stores.optional import find_kept_progress, read_time, watch_store
+from toolloop.stores.process import describe_owner, find_standing, name_this_process
 from toolloop.stores.protocol import Lease, Store, StoredLoop
 
 StepsOrTask = Generator[Any, Any, Any] | Coroutine[Any, Any, Any]
@@ -51,7 +51,7 @@ class DriverName:
     _id: str = field(factory=lambda: uuid.uuid4().hex[:12])
 
     def __str__(self) -> str:
-        return f"{this_process()} {self._id}"
+        return f"{name_this_process()} {self._id}"
 
 
 class DriverLease:
@@ -222,7 +222,7 @@ class DriverLease:
     def begin_watch(self) -> None:
         """Watch the store, unless it is watched already."""
         if self._watch is None:
-            watch = watching(self._journal.store, self.look)
+            watch = watch_store(self._journal.store, self.look)
             watch.__enter__()
             self._watch = watch
 
@@ -273,14 +273,14 @@ def has_ended(owner: str, until: float, now: float) -> bool:
     Args:
         owner: the owner of the lease.
         until: its end.
-        now: the time by the clock of the store, see `now_at`.
+        now: the time by the clock of the store, see `read_time`.
 
     """
     process = owner.rpartition(" ")[0]
-    if process == this_process():
+    if process == name_this_process():
         lease = KEEPER.value.leases.get(owner)
         return lease is None or not lease.is_needed
-    match standing(process):
+    match find_standing(process):
         case "gone":
             return True
         case "alive":
@@ -308,7 +308,7 @@ def is_driven(store: Store, row: StoredLoop) -> bool:
     """
     lease = row.lease
     return lease is not None and not has_ended(
-        lease.owner, lease.until, call_store(row.loop_id, partial(now_at, store))
+        lease.owner, lease.until, call_store(row.loop_id, partial(read_time, store))
     )
 
 
@@ -323,7 +323,7 @@ def read_progress(store: Store, row: StoredLoop) -> tuple[bool, Progress]:
         return False, Progress()
     if row.status in ("ended", "failed"):  # what its driver last kept may be there until it gives the lease back
         return True, Progress()
-    return True, Progress.of(call_store(row.loop_id, partial(kept_progress, store, row.loop_id)))
+    return True, Progress.of(call_store(row.loop_id, partial(find_kept_progress, store, row.loop_id)))
 
 
 def _make_refusal(held: Conflict, owner: str, until: float) -> Conflict:

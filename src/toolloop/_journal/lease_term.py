@@ -11,8 +11,8 @@ from collections.abc import Callable
 from functools import partial
 
 from toolloop._journal.store_access import call_store
-from toolloop.stores.optional import lease_seconds, now_at
-from toolloop.stores.process import boot_clock
+from toolloop.stores.optional import read_lease_seconds, read_time
+from toolloop.stores.process import read_boot_clock
 from toolloop.stores.protocol import Lease, Store
 
 _RENEWALS = 3  # in the time of a lease
@@ -31,7 +31,7 @@ class LeaseTerm:
     def __init__(self, store: Store, loop_id: str) -> None:
         """Start without a lease."""
         self.until: float | None = None
-        self.clock: Callable[[], float] = boot_clock
+        self.clock: Callable[[], float] = read_boot_clock
         self._store = store
         self._loop_id = loop_id
         self._renew_at = self._over_at = float("-inf")
@@ -40,7 +40,7 @@ class LeaseTerm:
 
     def now(self) -> float:
         """Return the time by the clock of the store. Raises `StoreError` if the store fails."""
-        return call_store(self._loop_id, partial(now_at, self._store))
+        return call_store(self._loop_id, partial(read_time, self._store))
 
     def ask(self, ask: Callable[..., Lease]) -> Lease:
         """Take or renew a lease. `ask`: asks the store for a lease that ends at `until`, and may raise.
@@ -48,7 +48,7 @@ class LeaseTerm:
         Its time counts from before the question: the host may be suspended until the answer comes.
         """
         with self._asking:  # so that the last end that the store keeps is the last one that is kept here
-            asked_at, seconds = self.clock(), lease_seconds(self._store)
+            asked_at, seconds = self.clock(), read_lease_seconds(self._store)
             until = self.now() + seconds
             lease = call_store(self._loop_id, partial(ask, until=until))
             self._renew_at, self._over_at = asked_at + seconds / _RENEWALS, asked_at + seconds * (1 - _MARGIN)

@@ -16,7 +16,7 @@ from toolloop.errors import LoopNotFound, StaleRevision, StoreError, UnreadableS
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.loop import State
 from toolloop.stores.arguments import check_text
-from toolloop.stores.optional import keeps_checkpoints, kept_checkpoint, whole_store
+from toolloop.stores.optional import find_kept_checkpoint, find_whole_store, keeps_checkpoints
 from toolloop.stores.protocol import Entry, Lease, Store, StoredJournal, StoredLoop
 from toolloop.stores.revisions import Revision
 
@@ -159,7 +159,7 @@ class KnownStates(Generic[K]):
 
     def find(self, store: Store, loop_id: str) -> K | None:
         """Return the newest known state of a loop."""
-        return self._known.get((id(whole_store(store)), loop_id))
+        return self._known.get((id(find_whole_store(store)), loop_id))
 
     def keep(self, store: Store, known: K) -> None:
         """Keep a state. The oldest ones make room. A revision that is only a number does not identify a journal."""
@@ -282,7 +282,7 @@ def read_kept(store: Store, loop_id: str) -> Known | None:
     """
     from toolloop.stores.checkpoints import MEANING, read_checkpoint  # noqa: PLC0415 - likewise
 
-    body = call_store(loop_id, partial(kept_checkpoint, whole_store(store), loop_id, MEANING))
+    body = call_store(loop_id, partial(find_kept_checkpoint, find_whole_store(store), loop_id, MEANING))
     if body is None:
         return None
     found = read_checkpoint(loop_id, body)

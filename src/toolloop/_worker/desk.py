@@ -35,15 +35,15 @@ from toolloop.machine.record.loop import Failed
 from toolloop.stores.optional import (
     NO_LIMIT,
     clock_of,
-    due_loops,
+    list_due_loops,
+    list_unnotified_loops,
     mark_left,
     mark_notified,
-    now_at,
-    unnotified_loops,
-    watching,
+    read_time,
+    watch_store,
 )
 from toolloop.stores.pending import PendingCall
-from toolloop.stores.process import standing, this_process
+from toolloop.stores.process import find_standing, name_this_process
 from toolloop.stores.protocol import Head, Left, Store, StoredLoop
 
 LOG = logging.getLogger("toolloop.worker")
@@ -110,7 +110,7 @@ class Desk:
 
     def watching(self, on_change: Callable[[], object]) -> AbstractContextManager[object]:
         """While the block runs, let the store call a function when a loop may be due, if it supports that."""
-        return watching(self._store, on_change)
+        return watch_store(self._store, on_change)
 
     def look_again(self, busy: Collection[str]) -> Agenda:
         """Poll the store like `look`, after a rest if the last poll took long, for polls should not fill the time."""
@@ -120,9 +120,9 @@ class Desk:
     def look(self, busy: Collection[str] = ()) -> Agenda:
         """Poll the store, and return the work to do. `busy`: the loops that this worker already drives."""
         begun, now = time.monotonic(), self._clock()
-        rows, later = due_loops(self._store, now, self._metadata)
+        rows, later = list_due_loops(self._store, now, self._metadata)
         self._resting = {each: until for each, until in self._resting.copy().items() if until > now}
-        leases_at = now_at(self._store) if any(row.lease for row in rows) else 0.0
+        leases_at = read_time(self._store) if any(row.lease for row in rows) else 0.0
         moments = [(self._begins_at(row, leases_at), row) for row in rows if row.loop_id not in busy]
         due = sorted((row for at, row in moments if at <= now), key=lambda row: row.head.changed)
         ends = [at for at, _ in moments if at > now] + ([] if later is None else [later])
@@ -138,7 +138,7 @@ class Desk:
         """
         found, done, now = list[tuple[str, str]](), list[tuple[StoredLoop, float]](), self._clock()
         how = {"reminds": bool(self._remind_after), "all_of_them": self._looks_at_all}
-        rows = unnotified_loops(self._store, now, self._metadata, **how)
+        rows = list_unnotified_loops(self._store, now, self._metadata, **how)
         for row in rows:
             waits = [wait for wait, _ in self._due(row)]
             if all((row.head.notified or {}).get(wait) == "" for wait in waits):
@@ -164,7 +164,7 @@ class Desk:
 
     def is_idle(self) -> bool:
         """Return whether no loop of this worker is due, driven, or to be retried, but for those left to others."""
-        rows, _ = due_loops(self._store, _ALWAYS, self._metadata)
+        rows, _ = list_due_loops(self._store, _ALWAYS, self._metadata)
         waiting = [row for row in rows if row.status != "needs_decision" or due_at(row) <= self._clock()]
         return all(self._resting.get(_version(row)) == inf for row in waiting)
 
@@ -176,12 +176,12 @@ class Desk:
 
     def list_driven(self) -> set[str]:
         """Return the ids of the loops that a live driver has."""
-        now = now_at(self._store)
+        now = read_time(self._store)
         return {row.loop_id for row in self._store.list(_DRIVEN, limit=NO_LIMIT) if _is_driven(row, now)}
 
     def is_driven(self, loop: StoredLoop) -> bool:
         """Return whether a loop has a driver that is not known to be gone."""
-        return _is_driven(loop, now_at(self._store))
+        return _is_driven(loop, read_time(self._store))
 
     def is_due(self, loop: StoredLoop) -> bool:
         """Return whether a loop is one of this worker, and due to be driven unless a driver has it."""
@@ -249,7 +249,7 @@ class Desk:
         row, is_retryable = self.head(loop_id), not isinstance(error, ToolLoopError)
         trace, extra = error if is_retryable else None, {"loop_id": loop_id}
         LOG.error("the loop %r cannot be driven: %s", loop_id, error, exc_info=trace, extra=extra)
-        if _free_at(row, now_at(self._store)) <= self._clock():  # otherwise another driver has it now
+        if _free_at(row, read_time(self._store)) <= self._clock():  # otherwise another driver has it now
             self._fail(row, evolve(row.head, status="failed", retryable=is_retryable, retry_at=None))
 
     def _fail(self, row: StoredLoop, head: Head) -> None:
@@ -262,12 +262,12 @@ class Desk:
         who = (row.head.notified or {}).get(wait)
         if not who:
             return who is None
-        found = "gone" if who == self._name else standing(who)  # this worker checks again only after it gave up
+        found = "gone" if who == self._name else find_standing(who)  # this worker checks again only after it gave up
         return found == "gone" or (found == "unknown" and row.head.changed + _CLAIM <= self._clock())
 
     @property
     def _name(self) -> str:
-        return f"{this_process()} {self._id}"
+        return f"{name_this_process()} {self._id}"
 
     def claim(self, loop_id: str, wait: str) -> InboxCall | None:
         """Return a call for which this worker must now notify a person; None: another worker does, or it is decided."""

@@ -37,7 +37,7 @@ from toolloop.machine.values.calls import Decision
 from toolloop.machine.values.jsontext import JSON, describe_type
 from toolloop.machine.values.names import Person
 from toolloop.stores.arguments import check_integer, check_kind, check_metadata, check_text, require_store
-from toolloop.stores.optional import NO_LIMIT, clock_of, counted
+from toolloop.stores.optional import NO_LIMIT, clock_of, count_by_status
 from toolloop.stores.protocol import Store, StoredLoop
 
 CallKey = TypeVar("CallKey", bound="str | Shown")
@@ -158,7 +158,7 @@ class Inbox:
             StoreError: the store failed.
 
         """
-        return InboxCounts.of(*counted(self._store, self._clock(), check_metadata(metadata)))
+        return InboxCounts.of(*count_by_status(self._store, self._clock(), check_metadata(metadata)))
 
     def statistics(self, since: date | None = None, metadata: Mapping[str, str] | None = None) -> Statistics:
         """Return what became of calls, how long people took, and what loops cost.

@@ -20,7 +20,7 @@ from toolloop._public import set_module
 from toolloop.errors import Conflict, LoopNotFound, StoreError, UnreadableSnapshot
 from toolloop.machine.queries import LoopStatus
 from toolloop.stores.arguments import check_seconds, check_text
-from toolloop.stores.optional import watching
+from toolloop.stores.optional import watch_store
 from toolloop.stores.protocol import Store, StoredLoop
 
 Until = LoopStatus | Collection[LoopStatus]
@@ -77,7 +77,7 @@ def check_until(until: Until, timeout: float | None) -> frozenset[str]:
 def changes_of(store: Store, loop_id: str) -> Generator[LoopChange]:
     """Yield the loop as it is, then each change. See `Inbox.watch`."""
     news, last = threading.Event(), None
-    with watching(store, news.set):
+    with watch_store(store, news.set):
         while True:
             if (change := _read(store, loop_id)) != last:
                 last = change
@@ -89,7 +89,7 @@ def changes_of(store: Store, loop_id: str) -> Generator[LoopChange]:
 def wait_until(store: Store, loop_id: str, wanted: frozenset[str], timeout: float | None) -> StoredLoop:
     """Wait for a status. See `Inbox.wait`."""
     news, end = threading.Event(), _end_of(timeout)
-    with watching(store, news.set):
+    with watch_store(store, news.set):
         while (row := _head(store, loop_id)).status not in wanted:
             news.wait(_time_to_wait(row, wanted, end))
             news.clear()
@@ -99,7 +99,7 @@ def wait_until(store: Store, loop_id: str, wanted: frozenset[str], timeout: floa
 async def changes_of_async(store: Store, loop_id: str) -> AsyncGenerator[LoopChange]:
     """Yield the loop as it is, then each change. See `Inbox.watch`."""
     news, last = _News(), None
-    with watching(store, news.set):
+    with watch_store(store, news.set):
         while True:
             if (change := await run_in_thread(partial(_read, store, loop_id))) != last:
                 last = change
@@ -110,7 +110,7 @@ async def changes_of_async(store: Store, loop_id: str) -> AsyncGenerator[LoopCha
 async def wait_until_async(store: Store, loop_id: str, wanted: frozenset[str], timeout: float | None) -> StoredLoop:  # noqa: ASYNC109 - as in the sync inbox, and the error names the status
     """Wait for a status. See `Inbox.wait`."""
     news, end = _News(), _end_of(timeout)
-    with watching(store, news.set):
+    with watch_store(store, news.set):
         while (row := await run_in_thread(partial(_head, store, loop_id))).status not in wanted:
             await news.wait(_time_to_wait(row, wanted, end))
         return row

@@ -18,7 +18,7 @@ from opentelemetry.metrics import CallbackOptions, Meter, MeterProvider, Observa
 from toolloop._public import set_module
 from toolloop.events import RequestAnswered, WatchedLoop, WatchEvent
 from toolloop.inbox.inbox import Inbox
-from toolloop.stores.optional import NO_LIMIT, now_at
+from toolloop.stores.optional import NO_LIMIT, read_time
 from toolloop.stores.protocol import Store
 
 LOG = logging.getLogger("toolloop.otel")
@@ -95,7 +95,7 @@ def observe_store(store: Store, meter_provider: MeterProvider | None = None) -> 
         yield from (Observation(count, {"tool": tool}) for tool, count in counts.items())
 
     def oldest() -> Iterator[Observation]:
-        now, since = now_at(store), dict[str, float]()
+        now, since = read_time(store), dict[str, float]()
         for call in pending.read("oldest"):
             if call.since is not None:
                 since[call.name] = min(since.get(call.name, now), call.since.timestamp())

@@ -141,7 +141,7 @@ def check_page(status: object, limit: object, before: object) -> tuple[tuple[str
 
     """
     check_integer("limit", limit, least=1)
-    statuses = None if status is None else _statuses(status)
+    statuses = None if status is None else _read_statuses(status)
     if before is None:
         return statuses, None
     check_text("before", before)
@@ -151,7 +151,7 @@ def check_page(status: object, limit: object, before: object) -> tuple[tuple[str
     return statuses, int(number)
 
 
-def _statuses(status: object) -> tuple[str, ...]:
+def _read_statuses(status: object) -> tuple[str, ...]:
     if not isinstance(status, Collection) or isinstance(status, (bytes, Mapping)):
         raise TypeError(f"status is {describe_type(status)}; give a string, or a list of strings")
     statuses = (status,) if isinstance(status, str) else tuple(status)

@@ -62,7 +62,7 @@ def write_checkpoint(checkpoint: Checkpoint) -> bytes:
     loops = [checkpoint.state.loops[path] for path in bare]
     for loop, written in zip(loops, fields["loops"], strict=True):
         lists = [write(each) for each in loop.usage_log], loop.started, loop.said, loop.ids
-        rounds = [[*map(encode, round_.pop("calls", ()))] for round_ in _rounds_in(written)]
+        rounds = [[*map(encode, round_.pop("calls", ()))] for round_ in _list_rounds(written)]
         parts = [loop.messages, [encode([result]) for result in loop.results], *map(_write_list, lists), *rounds]
         counts.append([*map(len, parts)])
         texts += [text.encode() for part in parts for text in part]
@@ -117,7 +117,7 @@ def _read(head: dict[str, JSON], all_texts: Sequence[bytes]) -> Checkpoint:
                 "ids": Chain(_read_list(islice(texts, ids), str)),
             }
         )
-        for round_, count in zip(_rounds_in(fields), rounds, strict=True):
+        for round_, count in zip(_list_rounds(fields), rounds, strict=True):
             round_["calls"] = [decode(text.decode()) for text in islice(texts, count)]
     bare = read({"loops": head["loops"]}, State, "it")
     loops = {path: loop._replace(**known) for (path, loop), known in zip(bare.loops.items(), lists, strict=True)}
@@ -140,7 +140,7 @@ def _split(body: bytes) -> Iterator[bytes]:
     yield from body[start:].split(b"\0")
 
 
-def _rounds_in(fields: dict[str, JSON]) -> Iterator[dict[str, JSON]]:
+def _list_rounds(fields: dict[str, JSON]) -> Iterator[dict[str, JSON]]:
     """Yield the rounds in the written phase of a loop."""
     phase = fields.get("phase", {})
     yield from (phase[name] for name in _ROUNDS if phase.get(name) is not None)

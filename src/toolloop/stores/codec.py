@@ -36,7 +36,7 @@ _LONG: Final = {"Replied": ("reply", "message"), "Ended": ("result", "content")}
 def dump(state: State) -> dict[str, JSON]:
     """Return the snapshot of a state: JSON, `format` first."""
     fields = write(state, State)
-    return {"format": FORMAT, "digest": snapshot_digest(fields), **fields}
+    return {"format": FORMAT, "digest": digest_snapshot(fields), **fields}
 
 
 @set_module("toolloop.stores")
@@ -58,7 +58,7 @@ def load(snapshot: Mapping[str, JSON]) -> State:
     found = _check_format(snapshot["format"], "the snapshot")
     fields = {key: value for key, value in snapshot.items() if key not in ("format", "digest")}
     try:
-        digest = snapshot_digest(fields)
+        digest = digest_snapshot(fields)
     except (TypeError, ValueError, RecursionError) as error:
         raise UnreadableSnapshot(f"the snapshot is damaged: it is not JSON ({error})") from error
     if snapshot.get("digest") != digest:
@@ -66,7 +66,7 @@ def load(snapshot: Mapping[str, JSON]) -> State:
     return cast("State", read(_upgrade(fields) if found == 1 else fields, State, "the snapshot"))
 
 
-def snapshot_digest(fields: Mapping[str, JSON]) -> str:
+def digest_snapshot(fields: Mapping[str, JSON]) -> str:
     """Return the digest of a snapshot's members without `format` and `digest`.
 
     It finds damage, not attacks: never accept a snapshot from a client. It treats 60.0 like 60, because some JSON

@@ -79,7 +79,7 @@ class _Unfit(ValueError):
 
 def write(value: Any, kind: Any = None) -> dict[str, JSON]:
     """Return the fields of a value that differ from their defaults. `kind`: its class, or a tagged union."""
-    fields: dict[str, JSON] = _converter().unstructure(value, unstructure_as=kind or type(value))
+    fields: dict[str, JSON] = _make_converter().unstructure(value, unstructure_as=kind or type(value))
     return fields
 
 
@@ -96,18 +96,18 @@ def read(fields: JSON, kind: Any, what: str) -> Any:
 
     """
     try:
-        return _converter().structure(fields, kind)
+        return _make_converter().structure(fields, kind)
     except RecursionError as error:
         raise UnreadableSnapshot(f"{what} cannot be read: it is nested too deeply") from error
     except Exception as error:  # from cattrs, from a class or from a hook: the fields do not fit
-        raise UnreadableSnapshot(f"{what} cannot be read: {'; '.join(_reasons(fields, kind, error))}") from error
+        raise UnreadableSnapshot(f"{what} cannot be read: {'; '.join(_list_reasons(fields, kind, error))}") from error
 
 
-def _reasons(fields: JSON, kind: Any, error: Exception) -> list[str]:
+def _list_reasons(fields: JSON, kind: Any, error: Exception) -> list[str]:
     from cattrs import transform_error  # noqa: PLC0415 - cattrs is imported when it is first needed
 
     try:
-        _converter(detailed=True).structure(fields, kind)
+        _make_converter(detailed=True).structure(fields, kind)
     except Exception as explained:  # noqa: BLE001 - cattrs collects all errors with their paths
         error = explained
     return transform_error(error, path=getattr(kind, "__name__", "$"), format_exception=_explain)
@@ -120,7 +120,7 @@ def _explain(error: BaseException, kind: type | None) -> str:
 
 
 @cache
-def _converter(*, detailed: bool = False) -> Converter:
+def _make_converter(*, detailed: bool = False) -> Converter:
     from cattrs import Converter  # noqa: PLC0415 - likewise
     from cattrs.cols import namedtuple_dict_unstructure_factory  # noqa: PLC0415 - likewise
 
@@ -130,83 +130,85 @@ def _converter(*, detailed: bool = False) -> Converter:
         detailed_validation=detailed,
         unstruct_collection_overrides={tuple: list, frozenset: sorted},
     )
-    converter.register_structure_hook(str, _text)
-    converter.register_structure_hook(int, _integer)
-    converter.register_structure_hook(bool, _truth)
-    converter.register_structure_hook(float, _number)
-    converter.register_structure_hook(Decimal, _amount)
+    converter.register_structure_hook(str, _read_text)
+    converter.register_structure_hook(int, _read_integer)
+    converter.register_structure_hook(bool, _read_truth)
+    converter.register_structure_hook(float, _read_number)
+    converter.register_structure_hook(Decimal, _read_amount)
     converter.register_unstructure_hook(Decimal, lambda value: f"{value:f}")
-    converter.register_structure_hook(int | Decimal, _count)
+    converter.register_structure_hook(int | Decimal, _read_count)
     converter.register_unstructure_hook(int | Decimal, lambda value: f"{value:f}" if type(value) is Decimal else value)
-    converter.register_structure_hook_factory(_is_a(tuple, frozenset, Chain), lambda kind: _sequence(converter, kind))
+    converter.register_structure_hook_factory(
+        _is_a(tuple, frozenset, Chain), lambda kind: _make_sequence_hook(converter, kind)
+    )
     converter.register_unstructure_hook_factory(
         _is_a(Chain), lambda kind: converter.gen_unstructure_iterable(kind, list)
     )
     converter.register_unstructure_hook(StrEnum, lambda item: item.value)
-    converter.register_structure_hook(ReplyAction, lambda value, _: _action(value))
+    converter.register_structure_hook(ReplyAction, lambda value, _: _read_action(value))
     converter.register_unstructure_hook(ReplyAction, lambda action: action.name)
-    converter.register_structure_hook(ParsedReply, _reply)
+    converter.register_structure_hook(ParsedReply, _read_reply)
     converter.register_unstructure_hook(ParsedReply, _from_reply)
     _register_tagged(converter, Termination, "kind", attrgetter("kind"))
     _register_tagged(converter, PolicyResult, "result", attrgetter("__name__"))
     _register_tagged(converter, Phase, "name", attrgetter("__name__"))
     converter.register_structure_hook(RoundCalls, lambda value, _: RoundCalls(converter.structure(value, list[Call])))
     converter.register_unstructure_hook(RoundCalls, lambda calls: converter.unstructure(list(calls), list[Call]))
-    converter.register_structure_hook(State, lambda value, _: _state(converter, value))
-    converter.register_unstructure_hook(State, lambda state: _loops(converter, state))
+    converter.register_structure_hook(State, lambda value, _: _read_state(converter, value))
+    converter.register_unstructure_hook(State, lambda state: _write_loops(converter, state))
     for kind in (Loop, Call):
         # `omit_if_default` is positional in cattrs.
         converter.register_unstructure_hook(kind, namedtuple_dict_unstructure_factory(kind, converter, True))  # noqa: FBT003 - cattrs takes it by position
-    converter.register_structure_hook_factory(_is_checked, lambda kind: _checked(converter, kind))
+    converter.register_structure_hook_factory(_is_checked, lambda kind: _make_checked_hook(converter, kind))
     return converter
 
 
 # --- plain values, and sequences of them ------------------------------------------------------------------------------
 
 
-def _text(value: JSON, kind: type[Any]) -> Any:
+def _read_text(value: JSON, kind: type[Any]) -> Any:
     if type(value) is not str:
-        raise _unfit("a string", value)
+        raise _make_unfit("a string", value)
     return value if kind is str else kind(value)  # a StrEnum
 
 
-def _integer(value: JSON, _: Any) -> int:
+def _read_integer(value: JSON, _: Any) -> int:
     if type(value) is int or (type(value) is float and value.is_integer()):
         return int(value)
-    raise _unfit("an integer", value)
+    raise _make_unfit("an integer", value)
 
 
-def _number(value: JSON, _: Any) -> float:
+def _read_number(value: JSON, _: Any) -> float:
     if type(value) in (float, int) and isfinite(number := float(value)):
         return number
-    raise _unfit("a finite number", value)
+    raise _make_unfit("a finite number", value)
 
 
-def _amount(value: JSON, _: Any) -> Decimal:
+def _read_amount(value: JSON, _: Any) -> Decimal:
     if type(value) is str and re.fullmatch(r"\d{1,30}(\.\d{1,60})?", value, re.ASCII):
         return Decimal(value)
-    raise _unfit("an amount of dollars as a text", value)
+    raise _make_unfit("an amount of dollars as a text", value)
 
 
-def _count(value: JSON, _: Any) -> int | Decimal:
-    return _amount(value, Decimal) if type(value) is str else _integer(value, int)
+def _read_count(value: JSON, _: Any) -> int | Decimal:
+    return _read_amount(value, Decimal) if type(value) is str else _read_integer(value, int)
 
 
-def _truth(value: JSON, _: Any) -> bool:
+def _read_truth(value: JSON, _: Any) -> bool:
     if type(value) is not bool:
-        raise _unfit("true or false", value)
+        raise _make_unfit("true or false", value)
     return value
 
 
-def _unfit(expected: str, value: JSON) -> _Unfit:
+def _make_unfit(expected: str, value: JSON) -> _Unfit:
     return _Unfit(f"expected {expected}, got {type(value).__name__}")
 
 
-def _reply(value: JSON, _: Any) -> ParsedReply:
+def _read_reply(value: JSON, _: Any) -> ParsedReply:
     if type(value) is not dict or not {"message"} <= value.keys() <= {"request_id", "message"}:
-        raise _unfit("a reply with request_id and message", value)
-    request_id, text = value.get("request_id"), _text(value["message"], str)
-    return read_reply(decode(text), text=text, request_id=None if request_id is None else _text(request_id, str))
+        raise _make_unfit("a reply with request_id and message", value)
+    request_id, text = value.get("request_id"), _read_text(value["message"], str)
+    return read_reply(decode(text), text=text, request_id=None if request_id is None else _read_text(request_id, str))
 
 
 def _from_reply(reply: ParsedReply) -> dict[str, JSON]:
@@ -214,7 +216,7 @@ def _from_reply(reply: ParsedReply) -> dict[str, JSON]:
     return {**named, "message": reply.text}
 
 
-def _action(value: JSON) -> ReplyAction:
+def _read_action(value: JSON) -> ReplyAction:
     if value not in ReplyAction.__members__:
         raise _Unfit(f"{value!r} is not an action; it may be {', '.join(ReplyAction.__members__)}")
     return ReplyAction[value]
@@ -224,36 +226,36 @@ def _is_a(*generic: Any) -> Callable[[Any], bool]:
     return lambda kind: get_origin(kind) in generic
 
 
-def _sequence(converter: Converter, kind: Any) -> Hook:
+def _make_sequence_hook(converter: Converter, kind: Any) -> Hook:
     make, parts = get_origin(kind), get_args(kind)
     if make is tuple and Ellipsis not in parts:
         return lambda value, _: tuple(
-            converter.structure(item, part) for item, part in zip(_list(value, len(parts)), parts, strict=True)
+            converter.structure(item, part) for item, part in zip(_read_items(value, len(parts)), parts, strict=True)
         )
     listed = GenericAlias(list, parts[:1])
     hook = converter.get_structure_hook(listed)
-    return lambda value, _: make(hook(_list(value), listed))
+    return lambda value, _: make(hook(_read_items(value), listed))
 
 
-def _list(value: JSON, length: int | None = None) -> list[JSON]:
+def _read_items(value: JSON, length: int | None = None) -> list[JSON]:
     if type(value) is not list or length not in (None, len(value)):
-        raise _unfit("a list" if length is None else f"a list of {length} items", value)
+        raise _make_unfit("a list" if length is None else f"a list of {length} items", value)
     return value
 
 
 # --- a state: a list of its loops, parents first ----------------------------------------------------------------------
 
 
-def _loops(converter: Converter, state: State) -> dict[str, JSON]:
+def _write_loops(converter: Converter, state: State) -> dict[str, JSON]:
     listed = sorted(state.loops.items(), key=lambda item: len(item[0]))
     return {"loops": [{"path": [*path], **converter.unstructure(loop, unstructure_as=Loop)} for path, loop in listed]}
 
 
-def _state(converter: Converter, value: JSON) -> State:
+def _read_state(converter: Converter, value: JSON) -> State:
     if type(value) is not dict or value.keys() != {"loops"}:
-        raise _unfit("an object with loops", value)
+        raise _make_unfit("an object with loops", value)
     loops: dict[Path, Loop] = {}
-    for number, item in enumerate(_list(value["loops"])):
+    for number, item in enumerate(_read_items(value["loops"])):
         if type(item) is not dict or "path" not in item:
             raise _Unfit(f"loops[{number}] is not an object with a path")
         path = converter.structure(item["path"], Path)
@@ -283,7 +285,7 @@ def _register_tagged(converter: Converter, union: Any, tag: str, name_of: Callab
         if value is None and NoneType in get_args(of):
             return None
         if type(value) is not dict:
-            raise _unfit("an object", value)
+            raise _make_unfit("an object", value)
         fields = dict(value)
         name = fields.pop(tag, None)
         if not isinstance(name, str) or name not in kinds:  # cattrs would raise a bare KeyError
@@ -310,7 +312,7 @@ def _is_checked(kind: Any) -> bool:
     return kind in _JSON_FIELDS or kind in _TIME_FIELDS or _is_event(kind)
 
 
-def _checked(converter: Converter, kind: type[Any]) -> Hook:
+def _make_checked_hook(converter: Converter, kind: type[Any]) -> Hook:
     """Refuse a value with a text that is not the expected JSON, or with a time that no datetime can hold."""
     from cattrs.cols import namedtuple_dict_structure_factory  # noqa: PLC0415 - likewise
     from cattrs.gen import make_dict_structure_fn  # noqa: PLC0415 - likewise
@@ -333,10 +335,10 @@ def _checked(converter: Converter, kind: type[Any]) -> Hook:
         for name in texts:
             found = getattr(made, name)
             if isinstance(found, str):
-                is_sound = _is_sound(_decoded(found), name, kind)
+                is_sound = _is_sound(_decode(found), name, kind)
             else:
                 fits = _is_definition if name == "tools" else _is_message
-                is_sound = all(fits(_decoded(text)) for text in found or ())
+                is_sound = all(fits(_decode(text)) for text in found or ())
             if not is_sound:
                 raise _Unfit(f"{name!r} holds a text that is not the expected JSON")
         return made
@@ -344,7 +346,7 @@ def _checked(converter: Converter, kind: type[Any]) -> Hook:
     return structure
 
 
-def _decoded(text: str) -> JSON:
+def _decode(text: str) -> JSON:
     try:
         text.encode()  # requests are UTF-8: only an escape can carry a lone surrogate
         return decode(text)

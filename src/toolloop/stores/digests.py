@@ -15,20 +15,20 @@ from toolloop.stores.protocol import Entry
 Parts = Sequence[bytes | None]  # the id, body and text of an event
 
 
-def first_digest(loop_id: str) -> bytes:
+def make_first_digest(loop_id: str) -> bytes:
     """Return the start of a loop's chain, which the digest of its first event follows."""
     return blake2b(loop_id.encode(), digest_size=8).digest()
 
 
-def next_digest(before: bytes, parts: Parts) -> bytes:
+def make_next_digest(before: bytes, parts: Parts) -> bytes:
     """Return the digest of an event after the event with the digest `before`. The parts do not contain NUL."""
     return blake2b(b"\0".join([before, *[part for part in parts if part is not None]]), digest_size=8).digest()
 
 
-def chain(before: bytes, entries: Iterable[Entry]) -> list[bytes]:
+def chain_digests(before: bytes, entries: Iterable[Entry]) -> list[bytes]:
     """Return `before`, and the digests of the entries after it."""
-    return list(accumulate(map(_parts, entries), next_digest, initial=before))
+    return list(accumulate(map(_split_entry, entries), make_next_digest, initial=before))
 
 
-def _parts(entry: Entry) -> Parts:
+def _split_entry(entry: Entry) -> Parts:
     return entry.id.encode(), entry.body.encode(), None if entry.text is None else entry.text.encode()

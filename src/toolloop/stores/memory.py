@@ -15,10 +15,10 @@ from toolloop._forks import hold_at_fork
 from toolloop._public import set_module
 from toolloop.errors import StoreError
 from toolloop.stores import arguments, store_errors
-from toolloop.stores.digests import first_digest, next_digest
+from toolloop.stores.digests import make_first_digest, make_next_digest
 from toolloop.stores.protocol import Entry, Head, Lease, Left, Store, StoredJournal, StoredLoop
 from toolloop.stores.revisions import Revision
-from toolloop.stores.rows import added, is_current
+from toolloop.stores.rows import is_current, list_added
 
 # One lock for all stores: it is held for microseconds, and a fork waits for one lock only.
 _LOCK = threading.RLock()
@@ -27,7 +27,7 @@ _TRANSACTION = threading.Lock()  # also held, so that a signal handler during a 
 hold_at_fork(_LOCK)
 
 
-def _transaction() -> threading.Lock:
+def _begin_transaction() -> threading.Lock:
     """Return the lock of a transaction, unless this thread is already in one."""
     if _TRANSACTION.locked():
         raise StoreError("the store is in use by this thread: do not use a store in a signal handler")
@@ -49,7 +49,7 @@ class _Loop:
     def add(self, entries: Sequence[Entry]) -> Revision:
         digest, new = self.digest, dict[str, tuple[Entry, bytes]]()
         for entry in entries:  # an id occurs once, so that the ids are enough to tell two histories apart
-            digest = next_digest(digest, (entry.id.encode(),))
+            digest = make_next_digest(digest, (entry.id.encode(),))
             new[entry.id] = (entry, digest)
         self.entries |= new  # in one step, so that an interrupt cannot split it
         return self.rev
@@ -62,7 +62,7 @@ class _Loop:
     def rev(self) -> Revision:
         return Revision(len(self.entries), self.digest.hex())
 
-    def row(self, loop_id: str) -> StoredLoop:
+    def make_row(self, loop_id: str) -> StoredLoop:
         metadata, rev, cursor = dict(self.metadata), self.rev, str(self.number)
         left = self.left[1] if self.left is not None and self.left[0] == rev else None
         return StoredLoop(loop_id, self.head, rev, self.lease, self.created, metadata, cursor=cursor, left=left)
@@ -86,10 +86,10 @@ class MemoryStore(Store):
         self, loop_id: str, entries: Sequence[Entry], *, head: Head, metadata: Mapping[str, str] | None = None
     ) -> int:
         kept = dict(metadata or {})
-        with _LOCK, _transaction():
+        with _LOCK, _begin_transaction():
             if loop_id in self._loops:
-                raise store_errors.taken(loop_id)
-            loop = _Loop(next(self._numbers), first_digest(loop_id), head.behind(head), kept, head.changed)
+                raise store_errors.make_taken_error(loop_id)
+            loop = _Loop(next(self._numbers), make_first_digest(loop_id), head.behind(head), kept, head.changed)
             rev = loop.add(entries)
             self._loops[loop_id] = loop
             return rev
@@ -106,10 +106,10 @@ class MemoryStore(Store):
         first_id: str | None = None,
         instead_of: Head | None = None,
     ) -> int:
-        with _LOCK, _transaction():
+        with _LOCK, _begin_transaction():
             loop = self._find(loop_id, first_id)
-            row, known = loop.row(loop_id), loop.entries
-            new = added(row, entries, known, expected_rev=expected_rev, lease=lease, instead_of=instead_of)
+            row, known = loop.make_row(loop_id), loop.entries
+            new = list_added(row, entries, known, expected_rev=expected_rev, lease=lease, instead_of=instead_of)
             if new is None:
                 return row.rev
             if head is not None:
@@ -119,18 +119,18 @@ class MemoryStore(Store):
 
     @override
     def load(self, loop_id: str, *, after: int = 0, first_id: str | None = None) -> StoredJournal:
-        with _LOCK, _transaction():
+        with _LOCK, _begin_transaction():
             loop = self._find(loop_id, first_id)
             entries, rev = tuple(loop.entries.values()), loop.rev
             known = entries[after - 1][1] if 0 < after <= rev else loop.first
             if Revision.of(after).digest is not None and (after > rev or Revision(after, known.hex()) != after):
-                raise store_errors.set_back(loop_id, after, rev)
+                raise store_errors.make_set_back_error(loop_id, after, rev)
             return StoredJournal(rev, tuple(entry for entry, _ in entries[after:]))
 
     @override
     def head(self, loop_id: str) -> StoredLoop:
-        with _LOCK, _transaction():
-            return self._find(loop_id).row(loop_id)
+        with _LOCK, _begin_transaction():
+            return self._find(loop_id).make_row(loop_id)
 
     @override
     def list(
@@ -143,9 +143,9 @@ class MemoryStore(Store):
     ) -> builtins.list[StoredLoop]:
         statuses, end = arguments.check_page(status, limit, before)
         wanted = [each.items() for each in arguments.check_alternatives(metadata)]
-        with _LOCK, _transaction():
+        with _LOCK, _begin_transaction():
             found = (
-                loop.row(loop_id)
+                loop.make_row(loop_id)
                 for loop_id, loop in reversed(self._loops.items())
                 if (statuses is None or loop.head.status in statuses)
                 and any(each <= loop.metadata.items() for each in wanted)
@@ -155,7 +155,7 @@ class MemoryStore(Store):
 
     @override
     def delete(self, loop_id: str) -> None:
-        with _LOCK, _transaction():
+        with _LOCK, _begin_transaction():
             self._find(loop_id)
             del self._loops[loop_id]
 
@@ -164,39 +164,39 @@ class MemoryStore(Store):
         self, loop_id: str, owner: str, *, until: float, instead_of: int | None = None, first_id: str | None = None
     ) -> Lease:
         lease = Lease(loop_id, owner, 0, until)
-        with _LOCK, _transaction():
+        with _LOCK, _begin_transaction():
             loop = self._find(loop_id, first_id)
             if loop.lease is not None and loop.lease.token != instead_of:
-                raise store_errors.leased(loop_id, loop.lease)
+                raise store_errors.make_leased_error(loop_id, loop.lease)
             loop.lease, loop.left = evolve(lease, token=next(self._tokens)), None
             return evolve(loop.lease, rev=loop.rev)
 
     @override
     def renew(self, lease: Lease, *, until: float) -> Lease:
-        with _LOCK, _transaction():
+        with _LOCK, _begin_transaction():
             loop = self._find(lease.loop_id)
-            if loop.lease is None or not is_current(lease, loop.row(lease.loop_id)):
-                raise store_errors.lost(lease.loop_id, loop.lease)
+            if loop.lease is None or not is_current(lease, loop.make_row(lease.loop_id)):
+                raise store_errors.make_lost_error(lease.loop_id, loop.lease)
             loop.lease = evolve(loop.lease, until=until)
             return loop.lease
 
     @override
     def release(self, lease: Lease) -> None:
-        with _LOCK, _transaction():
+        with _LOCK, _begin_transaction():
             loop = self._loops.get(lease.loop_id)
-            if loop is not None and is_current(lease, loop.row(lease.loop_id)):
+            if loop is not None and is_current(lease, loop.make_row(lease.loop_id)):
                 loop.lease = None
 
     def keep_progress(self, lease: Lease, text: str | None) -> None:
         """Keep a text beside a lease, or remove it. Nothing happens if it is not the loop's lease."""
-        with _LOCK, _transaction():
+        with _LOCK, _begin_transaction():
             loop = self._loops.get(lease.loop_id)
-            if loop is not None and is_current(lease, loop.row(lease.loop_id)):
+            if loop is not None and is_current(lease, loop.make_row(lease.loop_id)):
                 loop.progress = (lease.token, text)
 
     def progress(self, loop_id: str) -> str | None:
         """Return the text beside the lease of a loop, or None."""
-        with _LOCK, _transaction():
+        with _LOCK, _begin_transaction():
             loop = self._loops.get(loop_id)
             if loop is None or loop.lease is None or loop.lease.token != loop.progress[0]:
                 return None
@@ -209,7 +209,7 @@ class MemoryStore(Store):
 
     def mark_left(self, loop: StoredLoop, left: Left) -> None:
         """Keep why a worker left a loop to others, as long as the row of the loop is as given."""
-        with _LOCK, _transaction():
+        with _LOCK, _begin_transaction():
             found = self._loops.get(loop.loop_id)
             if found is None or (str(found.number), len(found.entries), found.lease) != (
                 loop.cursor,
@@ -228,7 +228,7 @@ class MemoryStore(Store):
     def _find(self, loop_id: str, first_id: str | None = None) -> _Loop:
         loop = self._loops.get(loop_id)
         if loop is None:
-            raise store_errors.missing(loop_id)
+            raise store_errors.make_missing_error(loop_id)
         if first_id is not None and first_id != next(iter(loop.entries), None):
-            raise store_errors.replaced(loop_id)
+            raise store_errors.make_replaced_error(loop_id)
         return loop

@@ -76,7 +76,7 @@ def check_lease_seconds(value: float) -> float:
     return value
 
 
-def lease_seconds(store: Any) -> float:
+def read_lease_seconds(store: Any) -> float:
     """Return how long a lease in this store lasts if it is not renewed."""
     return float(getattr(store, "lease_seconds", LEASE_SECONDS))
 
@@ -87,18 +87,18 @@ def clock_of(store: Any, clock: Callable[[], float] = time.time) -> Callable[[],
     return its
 
 
-def now_at(store: Any) -> float:
+def read_time(store: Any) -> float:
     """Return the time by the clock of a store if it has one, or else by that of this machine."""
     return clock_of(store)()
 
 
-def watching(store: Any, on_change: Callable[[], object]) -> AbstractContextManager[object]:
+def watch_store(store: Any, on_change: Callable[[], object]) -> AbstractContextManager[object]:
     """While the block runs, let a store call a function soon after a change, if it supports that."""
     watch: Callable[[Callable[[], object]], AbstractContextManager[object]] | None = getattr(store, "watch", None)
     return nullcontext() if watch is None else watch(on_change)
 
 
-def due_loops(
+def list_due_loops(
     store: Any, now: float, metadata: Mapping[str, str] | None = None
 ) -> tuple[list[StoredLoop], float | None]:
     """Return the loops with this metadata whose `due_at` is not after `now`, and the next later `due_at`, or None."""
@@ -110,7 +110,7 @@ def due_loops(
     return due, min((at for at, _ in moments if at is not None and at > now), default=None)
 
 
-def unnotified_loops(
+def list_unnotified_loops(
     store: Any, now: float, metadata: Mapping[str, str] | None = None, *, reminds: bool, all_of_them: bool
 ) -> list[StoredLoop]:
     """Return the loops with waiting calls, without those that the store knows to be marked.
@@ -133,7 +133,7 @@ def unnotified_loops(
     return [row for row in store.list(_MAY_BE_DUE, metadata=metadata, limit=NO_LIMIT) if row.pending]
 
 
-def counted(store: Any, now: float, metadata: Mapping[str, str] | None = None) -> tuple[dict[str, int], int]:
+def count_by_status(store: Any, now: float, metadata: Mapping[str, str] | None = None) -> tuple[dict[str, int], int]:
     """Return how many loops have each status, and how many of their calls wait for a person."""
     if hasattr(store, "count"):
         found: tuple[dict[str, int], int] = store.count(now, metadata=metadata)
@@ -179,12 +179,12 @@ def keep_progress(store: Any, lease: Lease, text: str | None) -> None:
         store.keep_progress(lease, text)
 
 
-def kept_progress(store: Any, loop_id: str) -> str | None:
+def find_kept_progress(store: Any, loop_id: str) -> str | None:
     """Return the text that the driver of a loop keeps beside its lease, or None."""
     return store.progress(loop_id) if keeps_progress(store) else None
 
 
-def whole_store(store: Any) -> Any:
+def find_whole_store(store: Any) -> Any:
     """Return the store of which this one shows a part, or else this one."""
     return getattr(store, "whole_store", store)
 
@@ -194,13 +194,13 @@ def keeps_checkpoints(store: Any) -> bool:
     return hasattr(store, "keep_checkpoint")
 
 
-def bytes_to_checkpoint(store: Any) -> int:
+def count_bytes_to_checkpoint(store: Any) -> int:
     """Return after how many bytes of events a checkpoint is due. Fewer are read in milliseconds."""
     found: int = getattr(store, "checkpoint_after", _CHECKPOINT_AFTER)
     return found
 
 
-def kept_checkpoint(store: Any, loop_id: str, meaning: int) -> bytes | None:
+def find_kept_checkpoint(store: Any, loop_id: str, meaning: int) -> bytes | None:
     """Return the checkpoint of a loop with a meaning, or None."""
     return store.checkpoint(loop_id, meaning=meaning) if keeps_checkpoints(store) else None
 

@@ -22,34 +22,34 @@ _PROC = Path("/proc")
 _BOOT_CLOCK = getattr(time, "CLOCK_BOOTTIME", None if sys.platform == "win32" else time.CLOCK_MONOTONIC)
 
 
-def boot_clock() -> float:
+def read_boot_clock() -> float:
     """Return seconds by a clock that never goes back, and that counts suspension where the system can do that."""
     return time.monotonic() if _BOOT_CLOCK is None else time.clock_gettime(_BOOT_CLOCK)
 
 
-def this_process() -> str:
+def name_this_process() -> str:
     """Return the name of this process: one line of JSON."""
     return _NAME.value()
 
 
-def _name_of_this() -> str:
+def _make_name() -> str:
     stat = _stat_of(os.getpid())
-    name = {**_HERE.value(), "pid": os.getpid(), "start": None if stat is None else _start(stat)}
+    name = {**_HERE.value(), "pid": os.getpid(), "start": None if stat is None else _read_start(stat)}
     return json.dumps(name, separators=(",", ":"))
 
 
-def standing(owner: str) -> Literal["alive", "gone", "unknown"]:
+def find_standing(owner: str) -> Literal["alive", "gone", "unknown"]:
     """Return whether a process still runs, as far as that is certain.
 
     Args:
-        owner: the name that `this_process()` returned in that process; text after it is ignored.
+        owner: the name that `name_this_process()` returned in that process; text after it is ignored.
 
     Returns:
         "alive" or "gone" for a process of this host, boot and PID namespace; "unknown" for any other, and if the system
         does not provide the information.
 
     """
-    name = _parts(owner)
+    name = _read_parts(owner)
     pid = name.get("pid")
     here = _HERE.value()
     if sys.platform == "linux" and None in here.values():
@@ -61,16 +61,16 @@ def standing(owner: str) -> Literal["alive", "gone", "unknown"]:
     now = _stat_of(pid)
     if now is None or name.get("start") is None:
         return "unknown"
-    return "alive" if name["start"] == _start(now) and not _is_zombie(now) else "gone"
+    return "alive" if name["start"] == _read_start(now) and not _is_zombie(now) else "gone"
 
 
 def describe_owner(owner: str) -> str:
     """Return an owner as a short text for people."""
-    name = _parts(owner)
+    name = _read_parts(owner)
     return f"process {name['pid']} on {name['host']}" if {"pid", "host"} <= name.keys() else owner
 
 
-def _parts(owner: str) -> dict[str, Any]:
+def _read_parts(owner: str) -> dict[str, Any]:
     try:
         name, _ = json.JSONDecoder().raw_decode(owner)
     except (ValueError, RecursionError):
@@ -81,7 +81,7 @@ def _parts(owner: str) -> dict[str, Any]:
 def _read_here() -> dict[str, str | None]:
     """Return the host, boot and PID namespace of this process. Its process ids are valid there only."""
     boot = _read(_PROC / "sys/kernel/random/boot_id")
-    return {"host": platform.node(), "boot": boot, "pids": _target(_PROC / "self/ns/pid")}
+    return {"host": platform.node(), "boot": boot, "pids": _read_target(_PROC / "self/ns/pid")}
 
 
 def _exists(pid: int) -> bool:
@@ -97,7 +97,7 @@ def _exists(pid: int) -> bool:
     return True
 
 
-def _start(stat: list[str]) -> int:
+def _read_start(stat: list[str]) -> int:
     """Return the start time of a process, in ticks since the boot."""
     return int(stat[19])
 
@@ -110,14 +110,14 @@ def _is_zombie(stat: list[str]) -> bool:
 def _stat_of(pid: int) -> list[str] | None:
     """Return the fields of /proc/PID/stat from the third on, or None. See proc(5)."""
     # In a container, /proc may be that of another PID namespace.
-    if _target(_PROC / "self") != str(os.getpid()):
+    if _read_target(_PROC / "self") != str(os.getpid()):
         return None
     text = _read(_PROC / str(pid) / "stat")
     # The second field is the name of the program in parentheses, which may contain any character.
     return text.rpartition(")")[2].split() if text else None
 
 
-def _target(link: Path) -> str | None:
+def _read_target(link: Path) -> str | None:
     try:
         return str(link.readlink())
     except OSError:
@@ -132,5 +132,5 @@ def _read(path: Path) -> str | None:
 
 
 # Read when they are first needed. A child may be in another PID namespace.
-_NAME = ProcessState(lambda: cache(_name_of_this))
+_NAME = ProcessState(lambda: cache(_make_name))
 _HERE = ProcessState(lambda: cache(_read_here))

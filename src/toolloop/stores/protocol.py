@@ -26,15 +26,15 @@ from toolloop.stores.arguments import check_integer, check_seconds, check_text
 from toolloop.stores.pending import PendingCall
 
 
-def _checked(check: Callable[[str, object], None]) -> Callable[[object, Attribute[Any], object], None]:
+def _make_validator(check: Callable[[str, object], None]) -> Callable[[object, Attribute[Any], object], None]:
     """Return the validator of an attribute that is checked like an argument."""
     return lambda of, attribute, value: check(f"{type(of).__name__}.{attribute.name}", value)
 
 
-_text = _checked(check_text)
-_long_text = _checked(partial(check_text, may_be_empty=True))
-_integer = _checked(check_integer)
-_seconds = _checked(check_seconds)
+_text = _make_validator(check_text)
+_long_text = _make_validator(partial(check_text, may_be_empty=True))
+_integer = _make_validator(check_integer)
+_seconds = _make_validator(check_seconds)
 
 
 @set_module("toolloop.stores")

@@ -34,12 +34,12 @@ def _is_count(value: JSON) -> bool:
     return type(value) is int and value >= 0
 
 
-def _are(fits: Fits) -> Fits:
+def _make_list_check(fits: Fits) -> Fits:
     return lambda value: isinstance(value, list) and all(map(fits, value))
 
 
 def _are_texts(value: JSON) -> bool:
-    return value != [] and _are(_is_text)(value)
+    return value != [] and _make_list_check(_is_text)(value)
 
 
 def _has(**fields: Fits) -> Fits:
@@ -54,8 +54,8 @@ def _is_amount(value: JSON) -> bool:
 
 _DEMAND: Final = _has(
     need=lambda value: _is_count(value) and value > 0,
-    of=_are(_is_text),
-    not_by=_are(_is_text),
+    of=_make_list_check(_is_text),
+    not_by=_make_list_check(_is_text),
     fresh=_is_flag,
     reason=_is_text_or_none,
     rule=_is_text_or_none,
@@ -64,14 +64,14 @@ _DEMAND: Final = _has(
 _APPROVAL: Final = _has(
     kind=_is_text,
     by=_is_text_or_none,
-    groups=_are(_is_text),
+    groups=_make_list_check(_is_text),
     at=lambda value: value is not None and is_time(value),
     via=_is_text_or_none,
 )
 # By the names of `PendingCall.named`. A later version may add names.
 _NAMED: Final[dict[str, Fits]] = {
-    "demands": _are(_DEMAND),
-    "approvals": _are(_APPROVAL),
+    "demands": _make_list_check(_DEMAND),
+    "approvals": _make_list_check(_APPROVAL),
     "edited": lambda value: value in ("unjudged", "judged"),
     "since": is_time,
     "size": _is_count,
@@ -79,13 +79,13 @@ _NAMED: Final[dict[str, Fits]] = {
     "said": _is_text_or_none,
     "usage": lambda value: isinstance(value, dict) and all(map(_is_count, value.values())),
     "cost": _has(dollars=_is_amount, is_partial=_is_flag),
-    "secret": _are(_is_text),
+    "secret": _make_list_check(_is_text),
 }
 _POSITIONS: Final[tuple[Fits, ...]] = (
     _are_texts,  # path
     _are_texts,  # names
     _is_text,  # why
-    _are(_is_text),  # takes
+    _make_list_check(_is_text),  # takes
     _is_text,  # digest
     _is_text_or_none,  # reason
     is_time,  # expires_at
@@ -117,7 +117,7 @@ def check_named(named: JSON) -> dict[str, dict[str, JSON]]:
         ValueError: a value does not fit its name.
 
     """
-    if _are(_is_entry)([*named.values()] if isinstance(named, dict) else [None]):
+    if _make_list_check(_is_entry)([*named.values()] if isinstance(named, dict) else [None]):
         return dict(named)
     raise ValueError("its details of the waiting calls do not fit")
 

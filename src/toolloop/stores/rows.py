@@ -38,7 +38,7 @@ UNNOTIFIED = "pending <> '[]' AND coalesce(notified_rev, -1) <> rev"
 TO_REMIND = "pending <> '[]' AND remind_at BETWEEN {0} AND {0}"
 
 
-def stored_loop(row: Sequence[Any]) -> StoredLoop:
+def read_stored_loop(row: Sequence[Any]) -> StoredLoop:
     """Return the loop of a row with these columns, and the digest of its revision, or None.
 
     Raises:
@@ -58,12 +58,12 @@ def stored_loop(row: Sequence[Any]) -> StoredLoop:
     if head.notified is not None:
         arguments.check_texts("notified", head.notified)
     kept = arguments.check_texts("metadata", decode(metadata))
-    left = None if left_why is None or left_rev != rev else left_of(left_why, left_since)
+    left = None if left_why is None or left_rev != rev else left_from_json(left_why, left_since)
     digest = digest.hex() if isinstance(digest, bytes) else digest
     return StoredLoop(loop_id, head, Revision(rev, digest), lease, created, kept, cursor=str(number), left=left)
 
 
-def left_of(text: str, since: float | None) -> Left:
+def left_from_json(text: str, since: float | None) -> Left:
     """Return why workers left a loop, from a text that `left_to_json` returned."""
     why, *missing = decode(text)
     if since is None or not is_time(since):
@@ -76,7 +76,7 @@ def left_to_json(left: Left) -> str:
     return json.dumps([left.why, *left.missing])
 
 
-def head_columns(head: Head) -> dict[str, Any]:
+def to_head_columns(head: Head) -> dict[str, Any]:
     """Return the columns of a head, without those that an append keeps because they are None."""
     columns = {"status": head.status, "deadline": head.deadline, "pending": pending_to_json(head.pending)}
     columns |= {"retryable": head.retryable, "retry_at": head.retry_at, "changed": head.changed}
@@ -95,7 +95,7 @@ def is_current(lease: Lease, loop: StoredLoop) -> bool:
     return held is not None and (lease.loop_id, lease.token, lease.owner) == (loop.loop_id, held.token, held.owner)
 
 
-def added(  # noqa: PLR0913 - what an append is guarded by
+def list_added(  # noqa: PLR0913 - what an append is guarded by
     loop: StoredLoop,
     entries: Sequence[Entry],
     known: Container[str],
@@ -120,12 +120,12 @@ def added(  # noqa: PLR0913 - what an append is guarded by
 
     """
     if lease is not None and not is_current(lease, loop):
-        raise store_errors.lost(loop.loop_id, loop.lease)
+        raise store_errors.make_lost_error(loop.loop_id, loop.lease)
     new = [entry for entry in entries if entry.id not in known]
     if entries and not new:
         return None
     if expected_rev is not None and expected_rev != loop.rev:
-        raise store_errors.stale(loop.loop_id, expected_rev, loop.rev)
+        raise store_errors.make_stale_error(loop.loop_id, expected_rev, loop.rev)
     if instead_of is not None and instead_of != loop.head:
-        raise store_errors.other_head(loop.loop_id, loop.rev)
+        raise store_errors.make_other_head_error(loop.loop_id, loop.rev)
     return new

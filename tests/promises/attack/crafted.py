@@ -13,7 +13,7 @@ from tests.promises.attack.row import Row
 from tests.promises.attack.story import LOOP_ID, Story
 from toolloop import MemoryStore, ToolLoopHandle
 from toolloop.stores import Entry, Head, Store
-from toolloop.stores.codec import snapshot_digest
+from toolloop.stores.codec import digest_snapshot
 
 _BASES = 20  # rounds for one life
 _VALUES: list[Any] = [
@@ -89,7 +89,7 @@ def _crafted_snapshot(snapshot: dict[str, Any], chance: Random) -> dict[str, Any
     known = {"format": fields.pop("format"), "digest": fields.pop("digest")}
     for _ in range(chance.randint(1, 3)):
         _change(fields, chance)
-    return {**known, "digest": snapshot_digest(fields), **fields}
+    return {**known, "digest": digest_snapshot(fields), **fields}
 
 
 def _crafted_journal(entries: tuple[Entry, ...], chance: Random) -> list[Entry]:

@@ -24,7 +24,7 @@ from tests.promises.attack.places import open_store, place_in
 from tests.promises.attack.row import Row
 from tests.promises.attack.story import KINDS, Story
 from toolloop.errors import LoopNotFound
-from toolloop.stores.optional import now_at
+from toolloop.stores.optional import read_time
 
 _ROLES = ("nobody", "drive", "drive", "take over", "deny", "deny")
 _STORE_CALLS = 16  # about as many as a driver makes for a story
@@ -111,6 +111,6 @@ def _wait_for_end_of_lease(store: Any, loop_id: str) -> None:
             lease = store.head(loop_id).lease
         except LoopNotFound:
             return
-        if lease is None or lease.until <= now_at(store):
+        if lease is None or lease.until <= read_time(store):
             return
         threading.Event().wait(LEASE / 10)

@@ -17,7 +17,7 @@ from tests.kit.fork_server import ForkServer, interpreter
 from tests.kit.postgres import database, needs_postgres
 from tests.promises.processes.shared_store import SharedStore
 from toolloop.stores import PostgresStore
-from toolloop.stores.process import standing
+from toolloop.stores.process import find_standing
 
 pytestmark = needs_postgres
 ELSEWHERE = ("unshare", "--uts", "--pid", "--fork", "--mount-proc", "sh", "-c", 'hostname elsewhere; exec "$@"', "sh")
@@ -77,7 +77,7 @@ def test_a_lease_of_another_machine_ends_by_the_clock_of_the_database(
     host = json.loads(lease.owner.rpartition(" ")[0])["host"]
     assert (host == "elsewhere") == (owner == "there")
     driver.kill()
-    assert standing(lease.owner) == ("unknown" if owner == "there" else "gone")
+    assert find_standing(lease.owner) == ("unknown" if owner == "there" else "gone")
     refused = second.start("drive", "loop").end()
     assert refused["until"] == lease.until
     store.renew(lease, until=store.now() + 0.2)  # so that a test need not wait for a minute

@@ -16,7 +16,7 @@ from tests.promises.processes.shared_store import KINDS, SharedStore
 from toolloop import ToolLoopHandle
 from toolloop.errors import Conflict
 from toolloop.machine.record.journal_events import Ended
-from toolloop.stores.process import this_process
+from toolloop.stores.process import name_this_process
 from toolloop.testing import ScriptedProvider
 
 EVERY_CALL = ["log1", "look1", "pay1", "send1"]
@@ -128,7 +128,7 @@ def test_what_a_stopped_owner_was_about_to_do_is_not_done_when_its_loop_was_take
 def test_a_lease_of_another_machine_ends_by_time_alone(shared: SharedStore) -> None:
     """Here it is unknown whether its owner lives, so it is believed until it says itself that it is over."""
     approved(shared.store, "loop", str(shared.folder / "loop"))
-    elsewhere = json.dumps({**json.loads(this_process()), "host": "elsewhere", "boot": "another"}) + " 1"
+    elsewhere = json.dumps({**json.loads(name_this_process()), "host": "elsewhere", "boot": "another"}) + " 1"
     forged = shared.store.acquire("loop", elsewhere, until=time.time() + 1000)
     refused = shared.start("drive", "loop").end()
     assert "on elsewhere" in refused["conflict"]
@@ -146,6 +146,6 @@ def test_a_lease_of_another_machine_ends_by_time_alone(shared: SharedStore) -> N
 def test_a_number_that_another_process_has_now_is_not_an_owner(shared: SharedStore) -> None:
     """The same number, another beginning: the owner is gone, though a process of its number runs."""
     approved(shared.store, "loop", str(shared.folder / "loop"))
-    said = json.loads(this_process())
+    said = json.loads(name_this_process())
     shared.store.acquire("loop", json.dumps({**said, "start": said["start"] - 1}) + " 1", until=time.time() + 1000)
     assert shared.start("drive", "loop").end()["text"] == "done"

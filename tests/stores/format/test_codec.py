@@ -14,7 +14,7 @@ from tests.stores.journals import lives
 from toolloop.errors import UnreadableSnapshot
 from toolloop.machine.record import journal_events as ev
 from toolloop.stores import FORMAT, dump, load
-from toolloop.stores.codec import snapshot_digest
+from toolloop.stores.codec import digest_snapshot
 
 
 @given(lives(90))
@@ -117,7 +117,7 @@ def fields() -> Any:
 
 def refuse(body: Any, says: str) -> None:
     with pytest.raises(UnreadableSnapshot, match=says):
-        load({"format": FORMAT, "digest": snapshot_digest(body), **body})
+        load({"format": FORMAT, "digest": digest_snapshot(body), **body})
 
 
 @pytest.mark.parametrize(

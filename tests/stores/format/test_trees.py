@@ -20,7 +20,7 @@ from toolloop.machine.record.loop import State
 from toolloop.machine.tree import fold, step
 from toolloop.machine.values.setup import Limits
 from toolloop.stores import FORMAT, Entry, Head, MemoryStore, dump, load
-from toolloop.stores.codec import decode_event, read_journal, snapshot_digest
+from toolloop.stores.codec import decode_event, digest_snapshot, read_journal
 
 trees = j.lives(120, nested=True)
 
@@ -78,7 +78,7 @@ def test_a_value_that_is_not_a_loop_inside_of_a_call_is_refused() -> None:
         body: Any = {key: value for key, value in dump(fold(TREE)).items() if key not in ("format", "digest")}
         body["loops"][1] |= change
         with pytest.raises(UnreadableSnapshot, match=says):
-            load({"format": FORMAT, "digest": snapshot_digest(body), **body})
+            load({"format": FORMAT, "digest": digest_snapshot(body), **body})
 
 
 def test_a_journal_of_loops_nested_too_deep_is_refused() -> None:

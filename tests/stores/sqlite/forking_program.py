@@ -105,11 +105,11 @@ def memory(_path: str) -> None:
 
 def owner(_path: str) -> None:
     """A child is another process than its parent, and says so."""
-    from toolloop.stores.process import standing, this_process  # noqa: PLC0415 - only here
+    from toolloop.stores.process import find_standing, name_this_process  # noqa: PLC0415 - only here
 
-    mine = this_process()
-    in_a_child(lambda: tell(this_process() != mine, standing(mine), standing(this_process())))
-    tell(this_process() == mine)
+    mine = name_this_process()
+    in_a_child(lambda: tell(name_this_process() != mine, find_standing(mine), find_standing(name_this_process())))
+    tell(name_this_process() == mine)
 
 
 def locked(path: str) -> None:

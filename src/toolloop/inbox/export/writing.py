@@ -15,7 +15,7 @@ from toolloop._public import set_module
 from toolloop.inbox.export.signing import sign
 from toolloop.inbox.trail import read_trail
 from toolloop.machine.values.jsontext import JSON, encode
-from toolloop.stores.optional import now_at
+from toolloop.stores.optional import read_time
 from toolloop.stores.protocol import Store
 
 FORMAT = 1
@@ -52,7 +52,7 @@ def export_trail(store: Store, loop_id: str, *, key: bytes | None = None) -> str
         "metadata": {**row.metadata},
         "revision": int(journal.rev),
         "revision_digest": getattr(journal.rev, "digest", None),
-        "exported": _time(now_at(store)),
+        "exported": _time(read_time(store)),
     }
     values = [{"kind": "begin", **begin}, *({**entry, "at": entry["at"].isoformat()} for entry in entries)]
     return "".join(f"{line}\n" for line in _lines(values, key))

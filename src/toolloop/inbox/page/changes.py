@@ -47,7 +47,7 @@ from toolloop.inbox.shown.keys import from_key
 from toolloop.inbox.shown.queue import alike
 from toolloop.inbox.shown.recent import read_recent
 from toolloop.inbox.trail import trail_of
-from toolloop.stores.optional import NO_LIMIT, watching, whole_store
+from toolloop.stores.optional import NO_LIMIT, find_whole_store, watch_store
 from toolloop.stores.pending import PendingCall
 from toolloop.stores.protocol import Store, StoredLoop
 
@@ -152,7 +152,7 @@ class News:
 
     def begin(self, store: Store) -> None:
         """Watch a store, unless one is watched, until this object is gone."""
-        whole = whole_store(store)
+        whole = find_whole_store(store)
         if self._watch is None and hasattr(whole, "watch"):
             self._watch = ExitStack()
             this = ref(self)
@@ -161,7 +161,7 @@ class News:
                 if (news := this()) is not None:
                     news.count += 1
 
-            self._watch.enter_context(watching(whole, add))
+            self._watch.enter_context(watch_store(whole, add))
             finalize(self, self._watch.close).atexit = False
 
     @property

@@ -13,7 +13,7 @@ from toolloop.errors import LoopNotFound, UnreadableSnapshot
 from toolloop.inbox.rights.cursors import open_cursor, seal_cursor
 from toolloop.stores import store_errors
 from toolloop.stores.arguments import check_integer, narrow
-from toolloop.stores.optional import NO_LIMIT, counted, keeps_tallies, kept_progress, watching
+from toolloop.stores.optional import NO_LIMIT, count_by_status, find_kept_progress, keeps_tallies, watch_store
 from toolloop.stores.protocol import Entry, Head, Store, StoredJournal, StoredLoop
 
 _PAGE = 500  # rows that are read at once where a store cannot select them
@@ -53,13 +53,13 @@ class SeenStore:
         try:
             row = self.store.head(loop_id)
         except LoopNotFound:
-            raise store_errors.missing(loop_id) from None
+            raise store_errors.make_missing_error(loop_id) from None
         except UnreadableSnapshot:
             if not self._is_listed(loop_id, seen):
-                raise store_errors.missing(loop_id) from None
+                raise store_errors.make_missing_error(loop_id) from None
             raise
         if not is_seen(row.metadata, seen):
-            raise store_errors.missing(loop_id)
+            raise store_errors.make_missing_error(loop_id)
         lease = None if row.lease is None else evolve(row.lease, token=0)  # it counts the leases of all loops
         return evolve(row, cursor="", lease=lease)
 
@@ -74,7 +74,7 @@ class SeenStore:
         before = self.head(loop_id)
         journal = self.store.load(loop_id, after=after, first_id=first_id)
         if self.head(loop_id).created != before.created:  # it was deleted, and created again by another person
-            raise store_errors.missing(loop_id)
+            raise store_errors.make_missing_error(loop_id)
         return journal
 
     def append(self, loop_id: str, entries: Sequence[Entry], **guards: Any) -> int:
@@ -106,12 +106,12 @@ class SeenStore:
     def count(self, now: float, metadata: Mapping[str, str] | None = None) -> tuple[dict[str, int], int]:
         """Return how many loops have each status, and how many calls wait. See `stores/optional.py`."""
         if (seen := self.sees()) is None:
-            return counted(self.store, now, metadata)
+            return count_by_status(self.store, now, metadata)
         wanted: Any = narrow(metadata, seen)
         if _takes_alternatives(self.store):
-            return counted(self.store, now, wanted)
+            return count_by_status(self.store, now, wanted)
         rows = _listed(self.store, None, wanted, NO_LIMIT)
-        return counted(_Rows(lambda **_: rows), now)
+        return count_by_status(_Rows(lambda **_: rows), now)
 
     def _tallies(self, metadata: Mapping[str, str] | None = None) -> builtins.list[tuple[str, str | None]]:
         """Return each loop with its tally. See `stores/optional.py`."""
@@ -127,11 +127,11 @@ class SeenStore:
     def progress(self, loop_id: str) -> str | None:
         """Return the text that the driver of a loop keeps. See `stores/optional.py`."""
         self.head(loop_id)
-        return kept_progress(self.store, loop_id)
+        return find_kept_progress(self.store, loop_id)
 
     def watch(self, on_change: Callable[[], object]) -> AbstractContextManager[object]:
         """Report changes of any loop. See `stores/optional.py`."""
-        return watching(self.store, on_change)
+        return watch_store(self.store, on_change)
 
     def secret(self) -> str:
         """See `Store.secret`."""

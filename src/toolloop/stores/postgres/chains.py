@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from hashlib import sha256
 
 from toolloop.stores import store_errors
-from toolloop.stores.digests import first_digest, next_digest
-from toolloop.stores.postgres.connections import Connection, rows_of
+from toolloop.stores.digests import make_first_digest, make_next_digest
+from toolloop.stores.postgres.connections import Connection, fetch_rows
 from toolloop.stores.protocol import Entry
 from toolloop.stores.revisions import Revision
 
@@ -24,7 +24,7 @@ _TAIL = """SELECT seq, digest, chain FROM toolloop.events WHERE number = %s AND 
     (SELECT max(seq) FROM toolloop.events WHERE number = %s AND seq <= %s AND chain IS NOT NULL), 0) ORDER BY seq"""
 
 
-def written(rev: Revision) -> str:
+def write_revision(rev: Revision) -> str:
     """Return a revision as `loops.chain` has it."""
     return f"{int(rev)}-{rev.digest}"
 
@@ -40,7 +40,7 @@ def read_chain(loop_id: str, text: str | None, rev: int) -> tuple[int, str] | No
         return None
     number, _, digest = text.partition("-")
     if int(number) > rev:
-        raise store_errors.damaged(loop_id, rev + 1)
+        raise store_errors.make_damaged_error(loop_id, rev + 1)
     return int(number), digest
 
 
@@ -49,18 +49,18 @@ def digest_of(loop_id: str, seq: int, parts: Sequence[str | None]) -> bytes:
     return sha256("\n".join([loop_id, str(seq), *[part for part in parts if part is not None]]).encode()).digest()
 
 
-def chains_after(loop_id: str, rev: Revision, entries: Sequence[Entry]) -> list[bytes]:
+def make_chains(loop_id: str, rev: Revision, entries: Sequence[Entry]) -> list[bytes]:
     """Return the chains of events that follow a revision."""
     last, chains = bytes.fromhex(rev.digest or ""), list[bytes]()
     for seq, entry in enumerate(entries, int(rev) + 1):
-        last = next_digest(last, (digest_of(loop_id, seq, (entry.id, entry.body, entry.text)),))
+        last = make_next_digest(last, (digest_of(loop_id, seq, (entry.id, entry.body, entry.text)),))
         chains.append(last)
     return chains
 
 
-def chain_at(db: Connection, loop_id: str, number: int, seq: int) -> bytes:
+def find_chain(db: Connection, loop_id: str, number: int, seq: int) -> bytes:
     """Return the chain of the event at a position, which exists, of the loop with a number."""
-    last = first_digest(loop_id)
-    for _, digest, kept in rows_of(db, _TAIL, number, seq, number, seq):
-        last = bytes(kept) if kept is not None else next_digest(last, (bytes(digest),))
+    last = make_first_digest(loop_id)
+    for _, digest, kept in fetch_rows(db, _TAIL, number, seq, number, seq):
+        last = bytes(kept) if kept is not None else make_next_digest(last, (bytes(digest),))
     return last

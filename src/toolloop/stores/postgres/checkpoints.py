@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from toolloop.stores.postgres.connections import IS_OWN, Connection, change, rows_of
+from toolloop.stores.postgres.connections import IS_OWN, Connection, change, fetch_rows
 from toolloop.stores.protocol import Lease
 from toolloop.stores.revisions import Revision
 
@@ -34,5 +34,5 @@ def find_checkpoint(db: Connection, loop_id: str, meaning: int) -> bytes | None:
     """See `PostgresStore.checkpoint`."""
     query = """SELECT body FROM toolloop.checkpoints JOIN toolloop.loops USING (number)
         WHERE loop_id = %s AND meaning = %s"""
-    rows = rows_of(db, query, loop_id, meaning)
+    rows = fetch_rows(db, query, loop_id, meaning)
     return bytes(rows[0][0]) if rows else None

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 from weakref import finalize
 
 from toolloop.errors import StoreError, UnreadableSnapshot
-from toolloop.stores.process import boot_clock
+from toolloop.stores.process import read_boot_clock
 from toolloop.stores.watchers import QUIET, Watchers
 
 try:
@@ -43,7 +43,7 @@ IS_OWN: Final = f"current_setting('{_MARK}', true) IS NOT DISTINCT FROM %s"
 # pooler may run the next statement in another one.
 _BE_DURABLE: Final = """CASE current_setting('synchronous_commit') WHEN 'off'
     THEN set_config('synchronous_commit', 'on', true) END"""
-CLOCK: Final = "extract(epoch FROM current_timestamp)::float8"  # see `timed_rows_of`
+CLOCK: Final = "extract(epoch FROM current_timestamp)::float8"  # see `fetch_timed_rows`
 _QUICK = 1.0  # seconds; a slower answer, or one after a suspension, does not tell what the time is
 _CONNECT_SECONDS: Final = 2  # psycopg's least time for opening a connection
 _PULSE = 1.0  # seconds after which a listener checks whether it is still needed
@@ -77,13 +77,13 @@ class ServerClock:
 
     def learn(self, time_there: float, asked_at: float) -> None:
         """Take a time of the server, which was read after `asked_at` by the boot clock, and before now."""
-        took = boot_clock() - asked_at
+        took = read_boot_clock() - asked_at
         if took <= _QUICK or self._ahead is None:
             self._ahead = time_there - asked_at - took / 2
 
     def now(self) -> float:
         """Return the time, in seconds since the epoch."""
-        return boot_clock() + (self._ahead or 0.0)
+        return read_boot_clock() + (self._ahead or 0.0)
 
 
 class Connection(psycopg.Connection[tuple[Any, ...]]):
@@ -104,9 +104,9 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
 
     def wait(self, gen: Any, *args: Any, **options: Any) -> Any:
         """Drive a generator of psycopg to its end. It is resumed at least every 0.1 seconds."""
-        return super().wait(self._until(gen), *args, **options)
+        return super().wait(self._wait_until(gen), *args, **options)
 
-    def _until(self, gen: Any) -> Generator[Any, Any, Any]:
+    def _wait_until(self, gen: Any) -> Generator[Any, Any, Any]:
         ready = None
         while True:
             try:
@@ -118,7 +118,7 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
                 raise psycopg.OperationalError("no answer in time")
 
 
-def rows_of(db: Connection, query: str, *values: object) -> list[tuple[Any, ...]]:
+def fetch_rows(db: Connection, query: str, *values: object) -> list[tuple[Any, ...]]:
     """Return the rows of a query."""
     return db.execute(query.encode(), values or None).fetchall()
 
@@ -141,16 +141,16 @@ def change(db: Connection, query: str, *values: object) -> tuple[Any, ...] | Non
     """
     columns = f"{IS_OWN}, {_BE_DURABLE}, changed.*, {CLOCK}"
     whole = f"WITH {query} SELECT {columns} FROM (VALUES (1)) this LEFT JOIN changed ON true"  # noqa: S608 - no text of a caller
-    is_own, _, *row = timed_rows_of(db, whole, *values, db.mark)[0]
+    is_own, _, *row = fetch_timed_rows(db, whole, *values, db.mark)[0]
     if not is_own:
         raise StoreError(f"{_SHARED}. Nothing was changed")
     return None if row[0] is None else tuple(row)
 
 
-def timed_rows_of(db: Connection, query: str, *values: object) -> list[tuple[Any, ...]]:
+def fetch_timed_rows(db: Connection, query: str, *values: object) -> list[tuple[Any, ...]]:
     """Return the rows of a query whose last column is `CLOCK`, without that column: the clock is read on the way."""
-    asked_at = boot_clock()
-    rows = rows_of(db, query, *values)
+    asked_at = read_boot_clock()
+    rows = fetch_rows(db, query, *values)
     if rows:
         db.clock.learn(rows[0][-1], asked_at)
     return [row[:-1] for row in rows]
@@ -237,7 +237,7 @@ class Connections:
         self._begin()
         pool.close()
 
-    def _here(self) -> _Pool:
+    def _find_pool(self) -> _Pool:
         if self._pool.pid != os.getpid():  # a forked child must neither use nor close its parent's connections
             self._begin()
         return self._pool
@@ -293,7 +293,7 @@ class Connections:
             StoreError: the server failed or cannot be reached.
 
         """
-        pool, give_up = self._here(), time.monotonic() + self._timeout
+        pool, give_up = self._find_pool(), time.monotonic() + self._timeout
         permit: list[None] = []
         try:
             # In one call, so that a Ctrl-C comes before the permit is taken, or when `finally` can return it.
@@ -307,14 +307,14 @@ class Connections:
             ) from None
         except psycopg.OperationalError as error:
             if not (again and _is_lost(error) and give_up - time.monotonic() >= _CONNECT_SECONDS):
-                raise self._explained(error) from error
+                raise self._explain(error) from error
             pool.close()  # the others are lost, too
             try:
                 return self._try(act, pool, give_up)
             except psycopg.Error as second:
-                raise self._explained(second) from second
+                raise self._explain(second) from second
         except psycopg.Error as error:
-            raise self._explained(error) from error
+            raise self._explain(error) from error
         # The callers check what users give, so a stored value has a wrong type, or is too large or too deep.
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise UnreadableSnapshot(f"{self!r} is damaged: {error}. Nothing was changed") from error
@@ -335,7 +335,7 @@ class Connections:
             with self._open(time.monotonic() + self._timeout) as connection:
                 return act(connection)
         except psycopg.Error as error:
-            raise self._explained(error) from error
+            raise self._explain(error) from error
 
     def _try(self, act: Callable[[Connection], T], pool: _Pool, give_up: float) -> T:
         connection = pool.pop() or self._connect(give_up)
@@ -358,7 +358,7 @@ class Connections:
             settings = {**self._settings, _MARK: connection.mark}
             each = ", ".join(["set_config(%s, %s, false)"] * len(settings))
             values = [text for pair in settings.items() for text in pair]
-            timed_rows_of(connection, f"SELECT {each}, {CLOCK}", *values)
+            fetch_timed_rows(connection, f"SELECT {each}, {CLOCK}", *values)
             self._set_up(connection)
         except BaseException:
             connection.close()
@@ -383,7 +383,7 @@ class Connections:
         connection.clock = self._clock
         return connection
 
-    def _explained(self, error: psycopg.Error) -> StoreError:
+    def _explain(self, error: psycopg.Error) -> StoreError:
         said = (str(error).strip() or type(error).__name__).replace(str(self._params.get("password") or "\0"), "***")
         problem = next((text for kind, text in _PROBLEMS if isinstance(error, kind)), "")
         if isinstance(error, errors.LockNotAvailable):

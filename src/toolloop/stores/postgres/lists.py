@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from toolloop.stores.postgres.connections import CLOCK, Connection, rows_of, timed_rows_of
+from toolloop.stores.postgres.connections import CLOCK, Connection, fetch_rows, fetch_timed_rows
 from toolloop.stores.postgres.journals import ROW, loop_of
 from toolloop.stores.protocol import Left, StoredLoop
 from toolloop.stores.rows import DUE_AT, MARK_LEFT, TO_REMIND, UNNOTIFIED, WAITING, left_to_json
@@ -26,7 +26,7 @@ def list_loops(
         guards["number < %s"] = number
     where = f"WHERE {' AND '.join(guards)}" if guards else ""
     query = f"SELECT {ROW} FROM toolloop.loops {where} ORDER BY number DESC LIMIT %s"  # noqa: S608 - no text of a caller
-    return [loop_of(row) for row in rows_of(db, query, *guards.values(), limit)]
+    return [loop_of(row) for row in fetch_rows(db, query, *guards.values(), limit)]
 
 
 def list_due(db: Connection, now: float, metadata: Alternatives) -> tuple[list[StoredLoop], float | None]:
@@ -34,22 +34,22 @@ def list_due(db: Connection, now: float, metadata: Alternatives) -> tuple[list[S
     has = _has_metadata(metadata)
     due = f"SELECT {ROW} FROM toolloop.loops WHERE {' AND '.join((f'{DUE_AT} <= %s', *has))}"  # noqa: S608 - likewise
     later = f"SELECT min({DUE_AT}), {CLOCK} FROM toolloop.loops WHERE {' AND '.join((f'{DUE_AT} > %s', *has))}"  # noqa: S608 - likewise
-    found = [loop_of(row) for row in rows_of(db, due, now, *has.values())]
-    return found, timed_rows_of(db, later, now, *has.values())[0][0]
+    found = [loop_of(row) for row in fetch_rows(db, due, now, *has.values())]
+    return found, fetch_timed_rows(db, later, now, *has.values())[0][0]
 
 
 def list_unnotified(db: Connection, metadata: Alternatives) -> list[StoredLoop]:
     """See `PostgresStore.list_unnotified`."""
     has = _has_metadata(metadata)
     query = f"SELECT {ROW} FROM toolloop.loops WHERE {' AND '.join((UNNOTIFIED, *has))}"  # noqa: S608 - likewise
-    return [loop_of(row) for row in rows_of(db, query, *has.values())]
+    return [loop_of(row) for row in fetch_rows(db, query, *has.values())]
 
 
 def list_reminders(db: Connection, since: float, now: float, metadata: Alternatives) -> list[StoredLoop]:
     """See `PostgresStore.list_reminders`."""
     has = _has_metadata(metadata)
     query = f"SELECT {ROW} FROM toolloop.loops WHERE {' AND '.join((TO_REMIND.format('%s'), *has))}"  # noqa: S608 - likewise
-    return [loop_of(row) for row in rows_of(db, query, since, now, *has.values())]
+    return [loop_of(row) for row in fetch_rows(db, query, since, now, *has.values())]
 
 
 def count_loops(db: Connection, now: float, metadata: Alternatives) -> tuple[dict[str, int], int]:
@@ -59,7 +59,7 @@ def count_loops(db: Connection, now: float, metadata: Alternatives) -> tuple[dic
         WHERE coalesce((call ->> 6)::float8, 'Infinity') > %s) ELSE 0 END"""  # noqa: S608 - likewise
     where = f"WHERE {' AND '.join(has)}" if has else ""
     query = f"SELECT status, count(*), sum({waiting})::bigint FROM toolloop.loops {where} GROUP BY status"  # noqa: S608 - likewise
-    rows = rows_of(db, query, now, *has.values())
+    rows = fetch_rows(db, query, now, *has.values())
     return {status: count for status, count, _ in rows}, sum(calls for _, _, calls in rows)
 
 
@@ -68,7 +68,7 @@ def list_tallies(db: Connection, metadata: Alternatives) -> list[tuple[str, str 
     has = _has_metadata(metadata)
     where = f"WHERE {' AND '.join(has)}" if has else ""
     query = f"SELECT loop_id, tally FROM toolloop.loops {where}"  # noqa: S608 - likewise
-    return [(loop_id, tally) for loop_id, tally in rows_of(db, query, *has.values())]
+    return [(loop_id, tally) for loop_id, tally in fetch_rows(db, query, *has.values())]
 
 
 def mark_left(db: Connection, loop: StoredLoop, left: Left) -> None:

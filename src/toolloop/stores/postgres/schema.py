@@ -9,7 +9,7 @@ from typing import Final
 from psycopg.errors import InsufficientPrivilege
 
 from toolloop.errors import StoreError, UnreadableSnapshot
-from toolloop.stores.postgres.connections import Connection, rows_of
+from toolloop.stores.postgres.connections import Connection, fetch_rows
 from toolloop.stores.rows import DUE_AT
 
 _FORMAT: Final = "toolloop store, format 1"  # the comment of the table `loops`
@@ -82,15 +82,15 @@ _ADDED: Final = {
 
 def set_up(db: Connection) -> None:
     """Check the database, and create the tables, or what those of an earlier version lack."""
-    encoding = rows_of(db, "SELECT current_setting('server_encoding')")[0][0]
+    encoding = fetch_rows(db, "SELECT current_setting('server_encoding')")[0][0]
     if encoding != "UTF8":
         raise StoreError(f"the encoding of the database is {encoding}: create it with ENCODING 'UTF8'")
     found, lacking = _find_tables(db)
     if found is None:
-        with _alone(db):  # one process creates them
+        with _exclude_others(db):  # one process creates them
             found, lacking = _find_tables(db)
             if found is None:
-                if not rows_of(db, "SELECT 1 FROM pg_namespace WHERE nspname = 'toolloop'"):
+                if not fetch_rows(db, "SELECT 1 FROM pg_namespace WHERE nspname = 'toolloop'"):
                     db.execute("CREATE SCHEMA toolloop")
                 db.execute("; ".join([_SCHEMA, *_ADDED.values()]).encode())
                 found, lacking = _FORMAT, ()
@@ -106,7 +106,7 @@ def set_up(db: Connection) -> None:
 def _upgrade(db: Connection) -> None:
     lacking: Sequence[str] = ()
     try:
-        with _alone(db):
+        with _exclude_others(db):
             _, lacking = _find_tables(db)  # another process may have been faster
             for name in lacking:
                 db.execute(_ADDED[name].encode())
@@ -118,7 +118,7 @@ def _upgrade(db: Connection) -> None:
 
 
 @contextmanager
-def _alone(db: Connection) -> Generator[None]:
+def _exclude_others(db: Connection) -> Generator[None]:
     """Begin a transaction that excludes those of other processes here."""
     with db.transaction():
         db.execute("SELECT pg_advisory_xact_lock(hashtext('toolloop'))")
@@ -140,5 +140,5 @@ def _find_tables(db: Connection) -> tuple[str | None, Sequence[str]]:
             UNION ALL SELECT t.relname::text FROM pg_class t WHERE t.relnamespace = n.oid)
         FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
         WHERE n.nspname = 'toolloop' AND c.relname = 'loops'"""
-    rows = rows_of(db, query)
+    rows = fetch_rows(db, query)
     return (str(rows[0][0]), [name for name in _ADDED if name not in rows[0][1]]) if rows else (None, ())

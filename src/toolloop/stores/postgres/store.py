@@ -16,18 +16,18 @@ from typing_extensions import override
 
 from toolloop._public import set_module
 from toolloop.stores import arguments, store_errors
-from toolloop.stores.digests import first_digest
+from toolloop.stores.digests import make_first_digest
 from toolloop.stores.optional import LEASE_SECONDS, check_lease_seconds
 from toolloop.stores.postgres import checkpoints, lists
-from toolloop.stores.postgres.chains import read_chain, written
+from toolloop.stores.postgres.chains import read_chain, write_revision
 from toolloop.stores.postgres.connections import (
     CLOCK,
     IS_OWN,
     Connection,
     Connections,
     change,
-    rows_of,
-    timed_rows_of,
+    fetch_rows,
+    fetch_timed_rows,
 )
 from toolloop.stores.postgres.journals import (
     ADD,
@@ -35,13 +35,13 @@ from toolloop.stores.postgres.journals import (
     append_entries,
     arrays_of,
     find_loop,
-    only_first,
+    guard_first,
     read_entries,
 )
 from toolloop.stores.postgres.schema import is_current, set_up
 from toolloop.stores.protocol import Entry, Head, Lease, Left, Store, StoredJournal, StoredLoop
 from toolloop.stores.revisions import Revision
-from toolloop.stores.rows import added, head_columns
+from toolloop.stores.rows import list_added, to_head_columns
 
 _IS_LEASE = "loop_id = %s AND lease_token = %s AND lease_owner = %s"
 _COMPARED = {"notified": "notified::jsonb"}  # so that the order of its keys makes no difference
@@ -149,10 +149,10 @@ class PostgresStore(Store):
         self, loop_id: str, entries: Sequence[Entry], *, head: Head, metadata: Mapping[str, str] | None = None
     ) -> int:
         kept = json.dumps(dict(metadata or {}))
-        start = Revision(0, first_digest(loop_id).hex())
+        start = Revision(0, make_first_digest(loop_id).hex())
         arrays, rev = arrays_of(loop_id, start, entries)
         columns = {"loop_id": loop_id, "rev": len(entries), "created": head.changed, "metadata": kept}
-        columns |= {"chain": written(rev), **head_columns(head.behind(head))}
+        columns |= {"chain": write_revision(rev), **to_head_columns(head.behind(head))}
         query = f"""changed AS (
             INSERT INTO toolloop.loops ({", ".join(columns)}) SELECT {", ".join(["%s"] * len(columns))} WHERE {IS_OWN}
             ON CONFLICT (loop_id) DO NOTHING RETURNING number, loop_id, 0 AS before, {NOTIFY}
@@ -160,7 +160,7 @@ class PostgresStore(Store):
 
         def act(db: Connection) -> int:
             if change(db, query, *columns.values(), db.mark, *arrays) is None:
-                raise store_errors.taken(loop_id)
+                raise store_errors.make_taken_error(loop_id)
             return rev
 
         return self._db.run(act)
@@ -177,25 +177,25 @@ class PostgresStore(Store):
         first_id: str | None = None,
         instead_of: Head | None = None,
     ) -> int:
-        guards: dict[str, Any] = {"loop_id = %s": loop_id, **only_first(first_id)}
+        guards: dict[str, Any] = {"loop_id = %s": loop_id, **guard_first(first_id)}
         if lease is not None:
             guards |= {"lease_token = %s": lease.token, "lease_owner = %s": lease.owner}
         if instead_of is not None:
             guards |= {
                 f"{_COMPARED.get(name, name)} IS NOT DISTINCT FROM %s": value
-                for name, value in head_columns(instead_of).items()
+                for name, value in to_head_columns(instead_of).items()
                 if name not in ("named", "tally")  # an earlier version may have left both as they were
             }
 
         def act(db: Connection) -> int:
             rev, chain = Revision.of(-1 if expected_rev is None else expected_rev), dict[str, Any]()
             if rev.digest is not None:
-                chain = {"chain = %s": written(rev)}
+                chain = {"chain = %s": write_revision(rev)}
             write = partial(append_entries, db, loop_id=loop_id, head=head, is_step=lease is not None)
             new = entries
             while not chain or (stored := write({**guards, **chain}, new, rev)) is None:
                 loop, known, chain = find_loop(db, loop_id, first_id, new)
-                rest = added(loop, entries, known, expected_rev=expected_rev, lease=lease, instead_of=instead_of)
+                rest = list_added(loop, entries, known, expected_rev=expected_rev, lease=lease, instead_of=instead_of)
                 if rest is None:
                     return loop.rev
                 new, rev = rest, Revision.of(loop.rev)  # others may append meanwhile: then look again
@@ -284,7 +284,7 @@ class PostgresStore(Store):
 
         def act(db: Connection) -> None:
             if change(db, query, loop_id, db.mark) is None:
-                raise store_errors.missing(loop_id)
+                raise store_errors.make_missing_error(loop_id)
 
         self._db.run(act)
 
@@ -293,7 +293,7 @@ class PostgresStore(Store):
         self, loop_id: str, owner: str, *, until: float, instead_of: int | None = None, first_id: str | None = None
     ) -> Lease:
         wanted = Lease(loop_id, owner, 0, until)
-        guards = {"loop_id = %s": loop_id, **only_first(first_id)}
+        guards = {"loop_id = %s": loop_id, **guard_first(first_id)}
         query = f"""changed AS (
             UPDATE toolloop.loops SET lease_owner = %s, lease_until = %s, lease_token = nextval('toolloop.tokens'),
                 left_why = NULL
@@ -305,7 +305,7 @@ class PostgresStore(Store):
             while (row := change(db, query, owner, until, *guards.values(), instead_of, db.mark)) is None:
                 loop, *_ = find_loop(db, loop_id, first_id)
                 if loop.lease is not None and loop.lease.token != instead_of:
-                    raise store_errors.leased(loop_id, loop.lease)
+                    raise store_errors.make_leased_error(loop_id, loop.lease)
             token, rev, chain = row
             at = read_chain(loop_id, chain, rev)
             known = Revision(*at) if at is not None and at[0] == rev else find_loop(db, loop_id)[0].rev
@@ -318,9 +318,9 @@ class PostgresStore(Store):
         query = f"UPDATE toolloop.loops SET lease_until = %s WHERE {_IS_LEASE} RETURNING lease_owner, {CLOCK}"  # noqa: S608 - likewise
 
         def act(db: Connection) -> Lease:
-            rows = timed_rows_of(db, query, until, *_identity(lease))
+            rows = fetch_timed_rows(db, query, until, *_identify(lease))
             if not rows:
-                raise store_errors.lost(lease.loop_id, find_loop(db, lease.loop_id)[0].lease)
+                raise store_errors.make_lost_error(lease.loop_id, find_loop(db, lease.loop_id)[0].lease)
             return Lease(lease.loop_id, rows[0][0], lease.token, until)
 
         return self._db.run(act, again=True)
@@ -331,7 +331,7 @@ class PostgresStore(Store):
             UPDATE toolloop.loops SET lease_owner = NULL, lease_token = NULL, lease_until = NULL, progress = NULL
             WHERE {_IS_LEASE} RETURNING 1
         ) SELECT {NOTIFY} FROM free"""  # noqa: S608 - likewise
-        self._db.run(lambda db: rows_of(db, query, *_identity(lease)), again=True)
+        self._db.run(lambda db: fetch_rows(db, query, *_identify(lease)), again=True)
 
     def keep_progress(self, lease: Lease, text: str | None) -> None:
         """Keep a text beside a lease, or remove it. Nothing happens if it is not the loop's lease."""
@@ -339,12 +339,12 @@ class PostgresStore(Store):
             UPDATE toolloop.loops SET progress = %s, progress_token = lease_token
             WHERE {_IS_LEASE} RETURNING 1
         ) SELECT {NOTIFY} FROM kept"""  # noqa: S608 - likewise
-        self._db.run(lambda db: rows_of(db, query, text, *_identity(lease)), again=True)
+        self._db.run(lambda db: fetch_rows(db, query, text, *_identify(lease)), again=True)
 
     def progress(self, loop_id: str) -> str | None:
         """Return the text beside the lease of a loop, or None."""
         query = "SELECT progress FROM toolloop.loops WHERE loop_id = %s AND progress_token = lease_token"
-        rows = self._db.run(lambda db: rows_of(db, query, loop_id), again=True)
+        rows = self._db.run(lambda db: fetch_rows(db, query, loop_id), again=True)
         return rows[0][0] if rows else None
 
     def keep_checkpoint(self, lease: Lease, body: bytes, *, rev: int, meaning: int) -> None:
@@ -364,13 +364,13 @@ class PostgresStore(Store):
         )"""
 
         def act(db: Connection) -> str:
-            if not (rows := rows_of(db, query)):
+            if not (rows := fetch_rows(db, query)):
                 change(db, insert, made, db.mark)
-                rows = rows_of(db, query)
+                rows = fetch_rows(db, query)
             return str(rows[0][0])
 
         return self._db.run(act, again=True)
 
 
-def _identity(lease: Lease) -> tuple[str, int, str]:
+def _identify(lease: Lease) -> tuple[str, int, str]:
     return lease.loop_id, lease.token, lease.owner

@@ -15,7 +15,7 @@ from weakref import finalize
 
 from toolloop._forks import hold_at_fork
 from toolloop.errors import StoreError, UnreadableSnapshot
-from toolloop.stores.sqlite.opening import code_of, open_to_read, open_to_write, pragma
+from toolloop.stores.sqlite.opening import code_of, open_to_read, open_to_write, run_pragma
 from toolloop.stores.watchers import QUIET, Watchers
 
 T = TypeVar("T")
@@ -65,7 +65,7 @@ class _FileReplacedError(Exception):
     """The path of a store leads to another file than the open one, or to none."""
 
 
-def _file_at(path: str) -> tuple[int, int] | None:
+def _identify_file(path: str) -> tuple[int, int] | None:
     """Return the device and inode of the file at a path, or None if there is none."""
     try:
         found = os.stat(path)  # noqa: PTH116 - for each transaction, and a `Path` takes longer
@@ -113,7 +113,7 @@ class SqliteFile:
             StoreError: SQLite failed, or the file stayed locked. Nothing was stored.
 
         """
-        result = self._transact("BEGIN IMMEDIATE", self._connected, act)
+        result = self._transact("BEGIN IMMEDIATE", self._connect_and_keep, act)
         self._own += tells
         return result
 
@@ -124,13 +124,13 @@ class SqliteFile:
             StoreError: SQLite failed.
 
         """
-        return self._transact("BEGIN", self._connected_to_read, act)
+        return self._transact("BEGIN", self._connect_to_read, act)
 
     def vacuum(self) -> bool:
         """Rewrite the file, and empty its log. Return whether the log is empty: a program that reads prevents that."""
-        self._transact("", self._connected, lambda db: db.execute("VACUUM"))
+        self._transact("", self._connect_and_keep, lambda db: db.execute("VACUUM"))
         give_up = time.monotonic() + self._busy_timeout
-        while not (is_done := self._transact("", self._connected, _empty_log)) and time.monotonic() < give_up:
+        while not (is_done := self._transact("", self._connect_and_keep, _empty_log)) and time.monotonic() < give_up:
             time.sleep(_PAUSE)
         return is_done
 
@@ -144,12 +144,12 @@ class SqliteFile:
         unneeded = 0
         while unneeded < _LINGER:
             unneeded = 0 if watchers.is_needed else unneeded + 1
-            if not unneeded and (found := self._version()) != known:
+            if not unneeded and (found := self._read_version()) != known:
                 known = found
                 watchers.tell()
             time.sleep(QUIET)
 
-    def _version(self) -> object:
+    def _read_version(self) -> object:
         """Return a value that differs after each change, or None while the file cannot be opened. No row is read.
 
         SQLite's `data_version` differs after a commit by any other connection. A new connection counts as a change, and
@@ -161,7 +161,9 @@ class SqliteFile:
                 if not found.st_size:
                     return None  # another process creates it now
                 connection, file = _CONNECTIONS.get(id(self)) or self._open(), (found.st_dev, found.st_ino)
-                return (file, connection, pragma(connection, "data_version"), self._own) if self._is_same() else file
+                return (
+                    (file, connection, run_pragma(connection, "data_version"), self._own) if self._is_same() else file
+                )
         except (sqlite3.Error, StoreError, OSError):
             self.close()
             return None
@@ -192,7 +194,7 @@ class SqliteFile:
             except sqlite3.Error as error:
                 if code_of(error) != sqlite3.SQLITE_BUSY or time.monotonic() >= give_up:
                     self.close()  # the next call opens the file again
-                    raise self._explained(error) from error
+                    raise self._explain(error) from error
             except OSError as error:
                 raise StoreError(f"{self.path} cannot be opened: {error}. Nothing was stored") from error
             # The callers check what users give, so a stored value has a wrong type, or is too large or too deep.
@@ -200,7 +202,7 @@ class SqliteFile:
                 raise UnreadableSnapshot(f"{self.path} is damaged: {error}. It was not changed") from error
             time.sleep(random.uniform(0.001, 0.01))  # noqa: S311 - so that two writers do not stay in step
 
-    def _connected(self) -> AbstractContextManager[sqlite3.Connection]:
+    def _connect_and_keep(self) -> AbstractContextManager[sqlite3.Connection]:
         """Return the connection of this store, which stays open after the transaction."""
         connection = _CONNECTIONS.get(id(self))
         if connection is None:
@@ -211,26 +213,26 @@ class SqliteFile:
 
     def _open(self) -> sqlite3.Connection:
         connection = open_to_write(self._target)
-        self._open_file = _file_at(self._name)
+        self._open_file = _identify_file(self._name)
         _CONNECTIONS[id(self)] = connection
         return connection
 
     def _is_same(self) -> bool:
         """Return whether the path still leads to the file that is open."""
-        return _file_at(self._name) == self._open_file
+        return _identify_file(self._name) == self._open_file
 
     def _check_file(self, connection: sqlite3.Connection) -> None:
         if connection is _CONNECTIONS.get(id(self)) and not self._is_same():
             raise _FileReplacedError
 
-    def _connected_to_read(self) -> AbstractContextManager[sqlite3.Connection]:
+    def _connect_to_read(self) -> AbstractContextManager[sqlite3.Connection]:
         """Return a connection that can read: a separate one where this process may not write."""
         path = self._target
         if not path.exists() or (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
-            return self._connected()
+            return self._connect_and_keep()
         return open_to_read(path)
 
-    def _explained(self, error: sqlite3.Error) -> StoreError:
+    def _explain(self, error: sqlite3.Error) -> StoreError:
         code = code_of(error)
         if code in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_ERROR) or "UTF-8" in str(error):
             return UnreadableSnapshot(

@@ -8,7 +8,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from toolloop.stores.protocol import Left, StoredLoop
-from toolloop.stores.rows import COLUMNS, DUE_AT, MARK_LEFT, TO_REMIND, UNNOTIFIED, WAITING, left_to_json, stored_loop
+from toolloop.stores.rows import (
+    COLUMNS,
+    DUE_AT,
+    MARK_LEFT,
+    TO_REMIND,
+    UNNOTIFIED,
+    WAITING,
+    left_to_json,
+    read_stored_loop,
+)
 
 Alternatives = Sequence[Mapping[str, str]]
 
@@ -36,7 +45,7 @@ def list_loops(
     numbers = f"SELECT number FROM loops {where} ORDER BY number DESC LIMIT ?"  # noqa: S608 - no text of a caller
     # Rows are wide: sorting only their numbers takes a third of the time.
     query = f"SELECT {COLUMNS}, digest FROM loops WHERE number IN ({numbers}) ORDER BY number DESC"  # noqa: S608 - likewise
-    return [stored_loop(row) for row in db.execute(query, (*values, limit))]
+    return [read_stored_loop(row) for row in db.execute(query, (*values, limit))]
 
 
 def list_due(db: sqlite3.Connection, now: float, metadata: Alternatives) -> tuple[list[StoredLoop], float | None]:
@@ -44,7 +53,7 @@ def list_due(db: sqlite3.Connection, now: float, metadata: Alternatives) -> tupl
     has, values = _has_metadata(metadata)
     due = f"SELECT {COLUMNS}, digest FROM loops WHERE {' AND '.join((f'{DUE_AT} <= ?', *has))}"  # noqa: S608 - likewise
     later = f"SELECT {DUE_AT} FROM loops WHERE {' AND '.join((f'{DUE_AT} > ?', *has))} ORDER BY {DUE_AT} LIMIT 1"  # noqa: S608 - likewise
-    found = [stored_loop(row) for row in db.execute(due, (now, *values))]
+    found = [read_stored_loop(row) for row in db.execute(due, (now, *values))]
     return found, next((float(at) for (at,) in db.execute(later, (now, *values))), None)
 
 
@@ -52,14 +61,14 @@ def list_unnotified(db: sqlite3.Connection, metadata: Alternatives) -> list[Stor
     """See `SqliteStore.list_unnotified`."""
     has, values = _has_metadata(metadata)
     query = f"SELECT {COLUMNS}, digest FROM loops WHERE {' AND '.join((UNNOTIFIED, *has))}"  # noqa: S608 - likewise
-    return [stored_loop(row) for row in db.execute(query, values)]
+    return [read_stored_loop(row) for row in db.execute(query, values)]
 
 
 def list_reminders(db: sqlite3.Connection, since: float, now: float, metadata: Alternatives) -> list[StoredLoop]:
     """See `SqliteStore.list_reminders`."""
     has, values = _has_metadata(metadata)
     query = f"SELECT {COLUMNS}, digest FROM loops WHERE {' AND '.join((TO_REMIND.format('?'), *has))}"  # noqa: S608 - likewise
-    return [stored_loop(row) for row in db.execute(query, (since, now, *values))]
+    return [read_stored_loop(row) for row in db.execute(query, (since, now, *values))]
 
 
 def count_loops(db: sqlite3.Connection, now: float, metadata: Alternatives) -> tuple[dict[str, int], int]:

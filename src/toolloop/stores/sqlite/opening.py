@@ -118,13 +118,13 @@ def _set_up(connection: sqlite3.Connection, path: Path) -> None:
     is_new = _is_new(connection, path)
     if is_new:
         connection.execute(f"PRAGMA page_size = {_PAGE_SIZE}")
-    if pragma(connection, "journal_mode = WAL") != "wal":
+    if run_pragma(connection, "journal_mode = WAL") != "wal":
         raise StoreError(
             f"{path} cannot have a write-ahead log, which needs shared memory: network file systems are not supported. "
             "Put the store on a local disk"
         )
     connection.execute("PRAGMA synchronous = FULL")
-    if pragma(connection, "synchronous") != _FULL:
+    if run_pragma(connection, "synchronous") != _FULL:
         raise StoreError(f"{path} cannot be flushed to the disk: SQLite refused synchronous = FULL")
     if is_new:
         with connection:
@@ -132,10 +132,10 @@ def _set_up(connection: sqlite3.Connection, path: Path) -> None:
             if _is_new(connection, path):  # another process may have been faster
                 for statement in (*_SCHEMA, *_ADDED.values()):
                     connection.execute(statement)
-    elif _lacking(connection):
+    elif _list_lacking(connection):
         with connection:
             connection.execute("BEGIN IMMEDIATE")
-            for statement in _lacking(connection):  # likewise
+            for statement in _list_lacking(connection):  # likewise
                 connection.execute(statement)
 
 
@@ -159,7 +159,7 @@ def open_to_read(path: Path) -> Generator[sqlite3.Connection]:
                 raise StoreError(  # noqa: TRY301 - a writer may be creating the store, as with any failure here
                     f"{path} is empty, and this process may not write to the file or its folder"
                 )
-            lacking = {*_lacking(connection)}
+            lacking = {*_list_lacking(connection)}
             if columns := [f"NULL AS {name}" for name in _COLUMNS if _ADDED[name] in lacking]:
                 connection.execute("PRAGMA temp_store = MEMORY")
                 connection.execute(f"CREATE TEMP VIEW loops AS SELECT *, {', '.join(columns)} FROM main.loops")  # noqa: S608 - names from above
@@ -170,13 +170,13 @@ def open_to_read(path: Path) -> Generator[sqlite3.Connection]:
     except Exception as error:
         is_closed = has_log and code_of(error) in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
         if has_writer() or (is_closed and os.access(path, os.R_OK)):
-            raise _locked() from error
+            raise _make_locked_error() from error
         raise
     if has_writer():
-        raise _locked()
+        raise _make_locked_error()
 
 
-def _locked() -> sqlite3.OperationalError:
+def _make_locked_error() -> sqlite3.OperationalError:
     error = sqlite3.OperationalError("a writer opened or closed the file meanwhile")
     error.sqlite_errorcode = sqlite3.SQLITE_BUSY
     return error
@@ -221,13 +221,13 @@ def _is_new(connection: sqlite3.Connection, path: Path) -> bool:
     return False
 
 
-def _lacking(connection: sqlite3.Connection) -> list[str]:
+def _list_lacking(connection: sqlite3.Connection) -> list[str]:
     """Return the statements that add what a file of an earlier version lacks."""
     found = connection.execute("SELECT name FROM pragma_table_info('loops') UNION SELECT name FROM sqlite_master")
     names = {name for (name,) in found}
     return [statement for name, statement in _ADDED.items() if name not in names]
 
 
-def pragma(connection: sqlite3.Connection, text: str) -> Any:
+def run_pragma(connection: sqlite3.Connection, text: str) -> Any:
     """Return the value of a pragma, which the text may also set."""
     return connection.execute(f"PRAGMA {text}").fetchone()[0]

@@ -18,16 +18,16 @@ from typing_extensions import override
 
 from toolloop._public import set_module
 from toolloop.stores import arguments, store_errors
-from toolloop.stores.digests import chain, first_digest, next_digest
+from toolloop.stores.digests import chain_digests, make_first_digest, make_next_digest
 from toolloop.stores.optional import LEASE_SECONDS, check_lease_seconds
 from toolloop.stores.protocol import Entry, Head, Lease, Left, Store, StoredJournal, StoredLoop
 from toolloop.stores.revisions import Revision
-from toolloop.stores.rows import COLUMNS, added, head_columns, is_current, stored_loop
+from toolloop.stores.rows import COLUMNS, is_current, list_added, read_stored_loop, to_head_columns
 from toolloop.stores.sqlite import checkpoints, lists
 from toolloop.stores.sqlite.file import SqliteFile
 
 _LAST = 0xFFFFFFFF  # number of an event
-_ROW = f"{COLUMNS}, digest"  # of `stored_loop`
+_ROW = f"{COLUMNS}, digest"  # of `read_stored_loop`
 
 
 @set_module("toolloop")
@@ -96,10 +96,10 @@ class SqliteStore(Store):
 
         def act(db: sqlite3.Connection) -> int:
             if _look(db, loop_id) is not None:
-                raise store_errors.taken(loop_id)
-            digests = chain(first_digest(loop_id), entries)
+                raise store_errors.make_taken_error(loop_id)
+            digests = chain_digests(make_first_digest(loop_id), entries)
             columns = {"loop_id": loop_id, "rev": len(entries), "digest": digests[-1]}
-            columns |= {"created": head.changed, "metadata": kept, **head_columns(head.behind(head))}
+            columns |= {"created": head.changed, "metadata": kept, **to_head_columns(head.behind(head))}
             places = ", ".join("?" * len(columns))
             made = db.execute(f"INSERT INTO loops ({', '.join(columns)}) VALUES ({places})", (*columns.values(),))  # noqa: S608 - no text of a caller
             _add(db, made.lastrowid or 0, 0, entries, digests)
@@ -123,14 +123,14 @@ class SqliteStore(Store):
         def act(db: sqlite3.Connection) -> int:
             number, digest, loop = _find(db, loop_id, first_id, calls=instead_of is not None)
             known = {entry.id for entry in entries if _has(db, number, entry.id)}
-            new = added(loop, entries, known, expected_rev=expected_rev, lease=lease, instead_of=instead_of)
+            new = list_added(loop, entries, known, expected_rev=expected_rev, lease=lease, instead_of=instead_of)
             if new is None:
                 return loop.rev
-            digests = chain(digest, new)
+            digests = chain_digests(digest, new)
             _add(db, number, loop.rev, new, digests)
             rev = Revision(loop.rev + len(new), digests[-1].hex())
             columns: dict[str, Any] = {"rev": int(rev), "digest": digests[-1]}
-            columns |= {} if head is None else head_columns(head)
+            columns |= {} if head is None else to_head_columns(head)
             for name in ("status", "deadline", "retry_at"):
                 if name in columns and columns[name] == getattr(loop.head, name):
                     del columns[name]  # so that SQLite does not update its indexes
@@ -146,22 +146,22 @@ class SqliteStore(Store):
         def act(db: sqlite3.Connection) -> StoredJournal:
             number, digest, loop = _find(db, loop_id, first_id)
             known = min(int(after), int(loop.rev))
-            last, entries = _digest_at(db, number, known) if known else first_digest(loop_id), list[Entry]()
+            last, entries = _find_digest(db, number, known) if known else make_first_digest(loop_id), list[Entry]()
             if Revision.of(after).digest is not None and (after > known or Revision(known, last.hex()) != after):
-                raise store_errors.set_back(loop_id, after, loop.rev)
+                raise store_errors.make_set_back_error(loop_id, after, loop.rev)
             rows = db.execute(
                 "SELECT place, digest, CAST(id AS BLOB), CAST(body AS BLOB), CAST(text AS BLOB) FROM events "
                 "WHERE place BETWEEN ? AND ? ORDER BY place",
-                (_place(number, known + 1), _place(number, _LAST)),
+                (_make_place(number, known + 1), _make_place(number, _LAST)),
             )
             for seq, (place, kept, *parts) in enumerate(rows, known + 1):
-                if place != _place(number, seq) or kept != next_digest(last, parts):
-                    raise store_errors.damaged(loop_id, seq)
+                if place != _make_place(number, seq) or kept != make_next_digest(last, parts):
+                    raise store_errors.make_damaged_error(loop_id, seq)
                 entry_id, body, text = parts
                 entries.append(Entry(entry_id.decode(), body.decode(), None if text is None else text.decode()))
                 last = kept
             if (loop.rev, digest) != (known + len(entries), last):
-                raise store_errors.damaged(loop_id, min(int(loop.rev), known + len(entries) + 1))
+                raise store_errors.make_damaged_error(loop_id, min(int(loop.rev), known + len(entries) + 1))
             return StoredJournal(loop.rev, tuple(entries))
 
         return self._file.read(act)
@@ -243,7 +243,9 @@ class SqliteStore(Store):
 
         def act(db: sqlite3.Connection) -> None:
             number, *_ = _find(db, loop_id)
-            db.execute("DELETE FROM events WHERE place BETWEEN ? AND ?", (_place(number, 0), _place(number, _LAST)))
+            db.execute(
+                "DELETE FROM events WHERE place BETWEEN ? AND ?", (_make_place(number, 0), _make_place(number, _LAST))
+            )
             db.execute("DELETE FROM loops WHERE number = ?", (number,))
 
         self._file.write(act)
@@ -271,7 +273,7 @@ class SqliteStore(Store):
         def act(db: sqlite3.Connection) -> Lease:
             number, _, loop = _find(db, wanted.loop_id, first_id)
             if loop.lease is not None and loop.lease.token != instead_of:
-                raise store_errors.leased(wanted.loop_id, loop.lease)
+                raise store_errors.make_leased_error(wanted.loop_id, loop.lease)
             db.execute("UPDATE tokens SET last = last + 1")
             (token,) = db.execute("SELECT last FROM tokens").fetchone()
             lease = evolve(wanted, token=token, rev=loop.rev)
@@ -287,7 +289,7 @@ class SqliteStore(Store):
         def act(db: sqlite3.Connection) -> Lease:
             number, _, loop = _find(db, lease.loop_id)
             if loop.lease is None or not is_current(lease, loop):
-                raise store_errors.lost(lease.loop_id, loop.lease)
+                raise store_errors.make_lost_error(lease.loop_id, loop.lease)
             renewed = evolve(loop.lease, until=until)
             _set_lease(db, number, renewed)
             return renewed
@@ -328,15 +330,15 @@ class SqliteStore(Store):
     def secret(self) -> str:
 
         def make(db: sqlite3.Connection) -> str:
-            if (made := _secret(db)) is None:
+            if (made := _find_secret(db)) is None:
                 made = secrets.token_urlsafe()
                 db.execute("INSERT INTO secrets VALUES (?)", (made,))
             return made
 
-        return self._file.read(_secret) or self._file.write(make)
+        return self._file.read(_find_secret) or self._file.write(make)
 
 
-def _secret(db: sqlite3.Connection) -> str | None:
+def _find_secret(db: sqlite3.Connection) -> str | None:
     row = db.execute("SELECT text FROM secrets").fetchone()
     return None if row is None else str(row[0])
 
@@ -348,7 +350,7 @@ def _look(db: sqlite3.Connection, loop_id: str, *, calls: bool = True) -> tuple[
     """
     columns = COLUMNS if calls else COLUMNS.replace("pending", "'[]'").replace("named", "NULL")
     row = db.execute(f"SELECT {columns}, digest FROM loops WHERE loop_id = ?", (loop_id,)).fetchone()  # noqa: S608 - likewise
-    return None if row is None else (row[0], row[-1], stored_loop(row))
+    return None if row is None else (row[0], row[-1], read_stored_loop(row))
 
 
 def _find(
@@ -356,11 +358,11 @@ def _find(
 ) -> tuple[int, bytes, StoredLoop]:
     found = _look(db, loop_id, calls=calls)
     if found is None:
-        raise store_errors.missing(loop_id)
+        raise store_errors.make_missing_error(loop_id)
     if first_id is not None:
-        first = db.execute("SELECT id FROM events WHERE place = ?", (_place(found[0], 1),)).fetchone()
+        first = db.execute("SELECT id FROM events WHERE place = ?", (_make_place(found[0], 1),)).fetchone()
         if first != (first_id,):
-            raise store_errors.replaced(loop_id)
+            raise store_errors.make_replaced_error(loop_id)
     return found
 
 
@@ -369,20 +371,20 @@ def _has(db: sqlite3.Connection, number: int, entry_id: str) -> bool:
     return found.fetchone() is not None
 
 
-def _digest_at(db: sqlite3.Connection, number: int, seq: int) -> bytes:
-    found = db.execute("SELECT digest FROM events WHERE place = ?", (_place(number, seq),)).fetchone()
+def _find_digest(db: sqlite3.Connection, number: int, seq: int) -> bytes:
+    found = db.execute("SELECT digest FROM events WHERE place = ?", (_make_place(number, seq),)).fetchone()
     return found[0] if found is not None and isinstance(found[0], bytes) else b""  # which does not match any event
 
 
 def _add(db: sqlite3.Connection, number: int, rev: int, entries: Sequence[Entry], digests: Sequence[bytes]) -> None:
     rows = (
-        (_place(number, seq), entry.id, digest, entry.body, entry.text)
+        (_make_place(number, seq), entry.id, digest, entry.body, entry.text)
         for seq, (digest, entry) in enumerate(zip(digests[1:], entries, strict=True), rev + 1)
     )
     db.executemany("INSERT INTO events (place, id, digest, body, text) VALUES (?, ?, ?, ?, ?)", rows)
 
 
-def _place(number: int, seq: int) -> int:
+def _make_place(number: int, seq: int) -> int:
     return number << 32 | min(seq, _LAST)
 
 
