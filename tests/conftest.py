@@ -97,7 +97,7 @@ def pytest_runtest_setup() -> None:
 def pytest_sessionfinish(session: pytest.Session) -> None:
     postgres.leave_shared_server()
     if (output := getattr(session.config, "workeroutput", None)) is not None:
-        output["counted"] = counted.told()
+        output["counted"] = counted.read_counts()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -28,8 +28,8 @@ from tests.compaction.compaction_stories import (
 )
 from tests.kit.concurrency import cross, either_kind, play, turn
 from tests.kit.each import each
-from tests.kit.loop_trees import bare, task
-from tests.kit.support import completed
+from tests.kit.loop_trees import make_bare, task
+from tests.kit.support import expect_completed
 from tests.kit.tools import params, user
 from toolloop import (
     AsyncToolLoopHandle,
@@ -298,7 +298,7 @@ class Library:
 
     def parts(self) -> dict[str, Any]:
         child = LoopConfig(compaction=self.strategy, max_iterations=20, **self.child)
-        kid = sub_loop("kid", "Read.", params=bare(**THINK), tools=[page], config=child)
+        kid = sub_loop("kid", "Read.", params=make_bare(**THINK), tools=[page], config=child)
         return {"tools": [kid], "config": LoopConfig(observers=[self.events.append], **self.config)}
 
     @property
@@ -320,7 +320,7 @@ def to_the_end(kind: str, handle: Handle) -> Any:
     while hasattr(result, "continue_loop"):
         result.continue_loop()
         result = turn(kind, handle)
-    return completed(result)
+    return expect_completed(result)
 
 
 CHILD_STRATEGIES: dict[str, Callable[[], Any]] = {

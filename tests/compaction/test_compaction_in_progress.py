@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from tests.compaction.compaction_stories import USED, WORDS, Reader, Reading, asks_for_summary, reading
-from tests.kit.concurrency import awaited, either_driver, heard, play, run_async
+from tests.kit.concurrency import either_driver, play, run_async, wait_for, wait_in_loop_for
 from tests.kit.each import each
 from toolloop import (
     AsyncToolLoopHandle,
@@ -47,7 +47,7 @@ async def out_of_time(at: Reading, arrived: threading.Event, seconds: float) -> 
     while not arrived.is_set():
         limit = at.handle.state.root.active + seconds
         at.handle.extend(timeout=limit)
-        assert (await at.adone()).termination == Timeout(limit)
+        assert (await at.aexpect_done()).termination == Timeout(limit)
 
 
 @either_driver
@@ -87,7 +87,7 @@ def test_a_cancelled_task_leaves_the_loop_before_it() -> None:
                 async with anyio.create_task_group() as group:
 
                     async def cancel() -> None:
-                        await heard(slow.arrived)
+                        await wait_in_loop_for(slow.arrived)
                         scope.cancel()
 
                     group.start_soon(cancel)
@@ -135,7 +135,7 @@ def test_a_hung_function_is_left_behind() -> None:
 
     def write(_messages: list[Any]) -> str:
         arrived.set()
-        awaited(go)
+        wait_for(go)
         return "too late"
 
     for driver in ("sync", "asyncio", "trio"):

@@ -19,7 +19,7 @@ from sqlalchemy import NullPool, create_engine, make_url, text
 
 from tests.dbos.support import DEADLINE, SWEEP, Gate, Site, params, site_at, until
 from tests.kit.postgres import database, needs_postgres
-from tests.kit.proxy import proxied
+from tests.kit.proxy import start_proxy
 from tests.stores.support import READY, entries
 from toolloop import Approve, Inbox, LoopConfig, MemoryStore, SqliteStore
 from toolloop.dbos import DurableLoops
@@ -370,7 +370,7 @@ def test_a_network_that_forwards_nothing_has_limits_which_the_url_may_change() -
 @needs_postgres
 def test_a_start_survives_a_dbos_that_says_nothing(caplog: pytest.LogCaptureFixture) -> None:
     """The caller goes on after a while."""
-    with proxied(database()) as (proxy, url), site_at("postgres", Path()) as site:
+    with start_proxy(database()) as (proxy, url), site_at("postgres", Path()) as site:
         proxy.judge = lambda _: "mute"
         site.url = url
         begun = time.monotonic()

@@ -13,7 +13,7 @@ import pytest
 
 from tests.kit.concurrency import async_loop, async_wire, run_async
 from tests.kit.each import each
-from tests.kit.support import completed, yielded
+from tests.kit.support import expect_completed, expect_yielded
 from tests.kit.tools import params
 from toolloop import (
     Ask,
@@ -79,14 +79,14 @@ def test_policies_stop_conditions_and_predicates_may_be_async(is_async: bool) ->
         handle = async_loop(
             [reply(calls=calls), reply(calls=calls)], [say], on_tool_call=either(policy), stop_when=either(enough)
         )
-        turn = yielded(await handle.next_turn())
+        turn = expect_yielded(await handle.next_turn())
         assert [(call.input["word"], call.reason) for call in turn.pending] == [("asked", "really?"), ("LOUD", None)]
         turn.approve_all()
         turn.continue_loop()
-        turn = yielded(await handle.next_turn())
+        turn = expect_yielded(await handle.next_turn())
         assert [slot.content for slot in turn.results if slot][1:] == ["asked", "quiet", "LOUD"]
         turn.continue_loop()
-        assert completed(await handle.next_turn()).termination == StopCondition("enough")
+        assert expect_completed(await handle.next_turn()).termination == StopCondition("enough")
 
     run_async("asyncio", main)
 
@@ -104,10 +104,10 @@ def test_run_asks_and_goes_on(is_async: bool) -> None:
 
     async def main() -> None:
         async with async_wire(TYPO, TOOLS) as (handle, _):
-            waiting = yielded(await handle.run())
+            waiting = expect_yielded(await handle.run())
             assert (waiting.reason, len(waiting.pending)) == ("decision_required", 2)
-            assert yielded(await handle.run()) is waiting
-            done = completed(await handle.run(approve_later if is_async else approve))
+            assert expect_yielded(await handle.run()) is waiting
+            done = expect_completed(await handle.run(approve_later if is_async else approve))
             assert done.text == "The typo is gone."
             assert await handle.run() is done
 
@@ -139,7 +139,7 @@ def test_one_task_drives() -> None:
 
         async with anyio.create_task_group() as group:
             group.start_soon(second)
-            assert completed(await handle.run()).text == "done"
+            assert expect_completed(await handle.run()).text == "done"
         assert len(refusals) == 1
 
     run_async("asyncio", main)
@@ -152,6 +152,6 @@ def test_under_asyncio_another_thread_may_just_be_importing_trio(monkeypatch: py
     async def drive() -> bool:
         handle = AsyncToolLoopHandle(AsyncScriptedProvider([reply("done")]), params=params(), loop_id="loop")
         async with handle.stream() as stream:
-            return completed(await stream.finish()).text == "done"
+            return expect_completed(await stream.finish()).text == "done"
 
     assert asyncio.run(drive())

@@ -9,10 +9,10 @@ import pytest
 
 from tests.kit.concurrency import either_driver, play
 from tests.kit.each import each
-from tests.kit.streams import kinds, read, reading, text_in
-from tests.kit.support import completed, failed, yielded
+from tests.kit.streams import kinds, read, read_turn, text_in
+from tests.kit.support import expect_completed, expect_error, expect_yielded
 from tests.kit.tools import params
-from tests.kit.world import World, over_http_of
+from tests.kit.world import World, start_over_http_of
 from toolloop import AsyncToolLoopHandle, LoopConfig, ToolLoopHandle, Yielded, sub_loop
 from toolloop.compaction import Summarize
 from toolloop.errors import IllegalCommand, ModelError, ProtocolError
@@ -40,7 +40,7 @@ async def unchanged(talk: World) -> None:
     assert talk.handle.iterations == 0
     talk.handle.retry()
     seen, turn = await read(talk.handle)
-    assert (yielded(turn).reason, text_in(seen)) == ("tools_executed", LONG)
+    assert (expect_yielded(turn).reason, text_in(seen)) == ("tools_executed", LONG)
     assert talk.sent_bodies[0] == talk.sent_bodies[1]
 
 
@@ -51,9 +51,9 @@ def test_a_stream_that_breaks(driver: str, how: str) -> None:
     answer, kind, retryable = BROKEN[how]
 
     async def story() -> None:
-        async with over_http_of(driver, [answer, CALLS], params()) as talk:
+        async with start_over_http_of(driver, [answer, CALLS], params()) as talk:
             seen, turn = await read(talk.handle)
-            error = failed(turn)
+            error = expect_error(turn)
             assert (type(error.error), error.retryable) == (kind, retryable)
             assert (error.partial_text or "") == text_in(seen)
             assert LONG.startswith(text_in(seen))
@@ -74,9 +74,9 @@ def test_cut_input_of_a_truncated_reply(driver: str) -> None:
     )
 
     async def story() -> None:
-        async with over_http_of(driver, [cut], params()) as talk:
+        async with start_over_http_of(driver, [cut], params()) as talk:
             seen, turn = await read(talk.handle)
-            assert completed(turn).termination.kind == "truncated"
+            assert expect_completed(turn).termination.kind == "truncated"
             assert "CallStarted" not in kinds(seen)
             assert talk.handle.messages[-1]["content"] == [{"type": "text", "text": LONG}]
 
@@ -90,9 +90,11 @@ def test_who_leaves_early_has_cancelled_the_request(driver: str, after: type[Any
     held = streamed(CALLS, hold=-3)
 
     async def story() -> None:
-        async with over_http_of(driver, [held, CALLS] if after is not RequestStarted else [CALLS], params()) as talk:
-            async with reading(talk.handle) as reader:
-                seen = await reader.until(after)
+        async with start_over_http_of(
+            driver, [held, CALLS] if after is not RequestStarted else [CALLS], params()
+        ) as talk:
+            async with read_turn(talk.handle) as reader:
+                seen = await reader.read_until(after)
                 assert type(seen[-1]) is after
             if after is not RequestStarted:
                 stream = talk.api.requests[0].stream
@@ -102,7 +104,7 @@ def test_who_leaves_early_has_cancelled_the_request(driver: str, after: type[Any
             with pytest.raises(IllegalCommand, match="was closed or failed"):
                 _ = reader.turn
             seen, turn = await read(talk.handle)
-            assert (text_in(seen), yielded(turn).reason) == (LONG, "tools_executed")
+            assert (text_in(seen), expect_yielded(turn).reason) == (LONG, "tools_executed")
 
     play(driver, story)
 
@@ -112,20 +114,20 @@ def test_an_exception_of_the_reader_comes_through(driver: str) -> None:
     """As it is, in no group, with its own cause."""
 
     async def story() -> None:
-        async with over_http_of(driver, [CALLS], params()) as talk:
+        async with start_over_http_of(driver, [CALLS], params()) as talk:
             for error in (LookupError("mine"), ExceptionGroup("mine", [LookupError("mine")])):
                 with pytest.raises(type(error)) as caught:
                     await _read_and_raise(talk.handle, error)
                 assert caught.value is error
                 assert isinstance(error.__cause__, OSError)
-            assert yielded((await read(talk.handle))[1]).reason == "tools_executed"
+            assert expect_yielded((await read(talk.handle))[1]).reason == "tools_executed"
 
     play(driver, story)
 
 
 async def _read_and_raise(handle: ToolLoopHandle | AsyncToolLoopHandle, error: Exception) -> None:
-    async with reading(handle) as reader:
-        await reader.until(RequestStarted)
+    async with read_turn(handle) as reader:
+        await reader.read_until(RequestStarted)
         raise error from OSError("its cause")
 
 
@@ -136,14 +138,14 @@ def test_a_slow_reader_slows_the_stream(driver: str) -> None:
 
     async def story() -> None:
         async with (
-            over_http_of(driver, [streamed(reply(text), send_buffer=4_096)], params()) as talk,
-            reading(talk.handle) as reader,
+            start_over_http_of(driver, [streamed(reply(text), send_buffer=4_096)], params()) as talk,
+            read_turn(talk.handle) as reader,
         ):
-            await reader.until(TextDelta)
+            await reader.read_until(TextDelta)
             stream = talk.api.requests[0].stream
             assert stream is not None
             for _ in range(100):
-                await reader.until(TextDelta)
+                await reader.read_until(TextDelta)
             assert stream.events < 6_000
             assert not stream.ended.is_set()
 
@@ -164,10 +166,10 @@ def test_loops_inside_calls_stream_through_their_parent(driver: str) -> None:
         return reply("done")
 
     async def story() -> None:
-        async with over_http_of(driver, script, params()) as talk:
+        async with start_over_http_of(driver, script, params()) as talk:
             handle = type(talk.handle)(talk.client, params=params(), tools=[child])
             seen, turn = await read(handle)
-            assert yielded(turn).reason == "tools_executed"
+            assert expect_yielded(turn).reason == "tools_executed"
             for each in (1, 2):
                 own = [event for event in seen if event.path == (f"toolu_{each}",)]
                 assert text_in(own) == f"I heard number {each}, and have a lot to say about it"
@@ -187,7 +189,7 @@ def test_a_summary_is_not_streamed_in_pieces(driver: str) -> None:
 
     async def story() -> None:
         shorten = Summarize(keep_last=1)
-        async with over_http_of(driver, script, params(), compaction=shorten, max_iterations=9) as talk:
+        async with start_over_http_of(driver, script, params(), compaction=shorten, max_iterations=9) as talk:
             seen: list[Any] = []
             while not talk.handle.is_finished:
                 events, turn = await read(talk.handle)
@@ -208,10 +210,10 @@ def test_a_limit_of_time_ends_a_stream(driver: str) -> None:
     held = streamed(CALLS, hold=5)
 
     async def story() -> None:
-        async with over_http_of(driver, [held], params()) as talk:
+        async with start_over_http_of(driver, [held], params()) as talk:
             handle = type(talk.handle)(talk.client, params=params(), config=LoopConfig(timeout=0.2))
             seen, turn = await read(handle)
-            assert completed(turn).termination.kind == "timeout"
+            assert expect_completed(turn).termination.kind == "timeout"
             assert kinds(seen)[-1] == "LoopFinished"
             held.release()
 

@@ -19,15 +19,15 @@ from tests.kit.concurrency import (
     Gate,
     async_loop,
     async_wire,
-    cancelled_after,
-    heard,
+    cancel_after,
     on_both_backends,
     result_texts,
     run_async,
     statuses,
+    wait_in_loop_for,
 )
 from tests.kit.each import each
-from tests.kit.support import completed, yielded
+from tests.kit.support import expect_completed, expect_yielded
 from toolloop import Texts, ToolCall, ToolContext, tool
 from toolloop.testing import delayed, reply
 
@@ -40,9 +40,9 @@ def test_before_the_reply_it_is_as_if_no_request_was_made(backend: str) -> None:
         held = delayed(DEADLINE, reply("never seen"))
         async with async_wire([held, reply("done")]) as (handle, api):
             before = handle.view(), handle.messages
-            await cancelled_after(handle, held.arrived)
+            await cancel_after(handle, held.arrived)
             assert (handle.view(), handle.messages) == before
-            assert completed(await handle.next_turn()).text == "done"
+            assert expect_completed(await handle.next_turn()).text == "done"
             assert api.requests[0].body == api.requests[1].body
 
     run_async(backend, main)
@@ -66,9 +66,9 @@ def test_during_an_async_policy_nothing_has_run_and_it_is_asked_again(backend: s
 
     async def main() -> None:
         handle = async_loop([reply(calls=[("work", {})]), reply("done")], [work], on_tool_call=policy)
-        await cancelled_after(handle, gate.arrived)
+        await cancel_after(handle, gate.arrived)
         assert (counted.ran, handle.pending) == ([], ())
-        assert completed(await handle.run()).text == "done"
+        assert expect_completed(await handle.run()).text == "done"
         assert (len(counted.ran), asked) == (1, ["work", "work"])
 
     run_async(backend, main)
@@ -89,16 +89,16 @@ def test_an_async_tool_that_was_cut_off_is_cancelled_or_uncertain(backend: str, 
 
     async def main() -> None:
         handle = async_loop([reply(calls=[("slow", {})]), reply("done")], [slow])
-        await cancelled_after(handle, gate.arrived)
+        await cancel_after(handle, gate.arrived)
         if effect == "once":
             (call,) = handle.pending
             assert call.why == "uncertain"
-            waiting = yielded(await handle.run())
+            waiting = expect_yielded(await handle.run())
             assert waiting.pending == handle.pending
             waiting.answer(call, "it was done")
         else:
             assert (statuses(handle), handle.pending) == (["settled"], ())
-        assert completed(await handle.run()).text == "done"
+        assert expect_completed(await handle.run()).text == "done"
         told = "it was done" if effect == "once" else Texts().cancelled
         assert result_texts(handle.messages[2]) == [told]
         assert len(counted.ran) == 1
@@ -135,16 +135,16 @@ def test_finished_results_are_kept_and_a_left_behind_thread_may_still_end(backen
     async def main() -> None:
         calls: list[Any] = [("first", {}), ("second", {}), ("third", {})]
         handle = async_loop([reply(calls=calls), reply("done")], [first, second, third])
-        await cancelled_after(handle, quick, cut.arrived, thread.arrived)
+        await cancel_after(handle, quick, cut.arrived, thread.arrived)
         assert statuses(handle) == ["settled", "settled", "running"]
         assert handle.pending == ()
         again = handle.snapshot()
         thread.opened.set()
-        turn = yielded(await handle.next_turn())
+        turn = expect_yielded(await handle.next_turn())
         assert turn.reason == "tools_executed"
         assert again != handle.snapshot()
         assert [result.content for result in turn.results if result] == ["first", Texts().cancelled, "third"]
-        assert completed(await handle.run()).text == "done"
+        assert expect_completed(await handle.run()).text == "done"
         assert len(counted.ran) == 3
 
     run_async(backend, main)
@@ -170,7 +170,7 @@ def test_a_tool_that_raises_the_cancellation_itself_ends_only_itself(backend: st
 
     async def main() -> None:
         handle = async_loop([reply(calls=[("odd", {})])], [odd])
-        assert [call.why for call in yielded(await handle.next_turn()).pending] == ["uncertain"]
+        assert [call.why for call in expect_yielded(await handle.next_turn()).pending] == ["uncertain"]
 
     run_async(backend, main)
 
@@ -186,7 +186,7 @@ async def task_cancelled(turn: Callable[[], Awaitable[object]], gate: Gate) -> N
         await turn()
 
     task = asyncio.create_task(run())
-    await heard(gate.arrived)
+    await wait_in_loop_for(gate.arrived)
     task.cancel("enough")
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -198,7 +198,7 @@ async def group_failed(turn: Callable[[], Awaitable[object]], gate: Gate) -> Non
         await turn()
 
     async def fail() -> None:
-        await heard(gate.arrived)
+        await wait_in_loop_for(gate.arrived)
         raise LookupError
 
     async def both() -> None:
@@ -219,7 +219,7 @@ async def moved_on(turn: Callable[[], Awaitable[object]], gate: Gate) -> None:
 
 async def _when(gate: Gate, act: Callable[[], object], turn: Callable[[], Awaitable[object]]) -> None:
     async def soon() -> None:
-        await heard(gate.arrived)
+        await wait_in_loop_for(gate.arrived)
         act()
 
     async with anyio.create_task_group() as group:
@@ -245,7 +245,7 @@ def test_each_way_of_cancelling_goes_through_and_leaves_the_loop(backend: str, c
         handle = async_loop([reply(calls=[("slow", {})]), reply("done")], [slow])
         await cancel(handle.next_turn, gate)
         assert statuses(handle) == ["settled"]
-        assert completed(await handle.run()).text == "done"
+        assert expect_completed(await handle.run()).text == "done"
 
     run_async(backend, main)
 

@@ -13,7 +13,7 @@ import pytest
 from tests.kit.concurrency import run_async
 from tests.kit.each import each
 from tests.kit.failing import Asked, FailingStore
-from tests.kit.support import yielded
+from tests.kit.support import expect_yielded
 from tests.kit.tools import PAY, SEND, STORED_TOOLS, params
 from tests.kit.world import APPROVED, AnyHandle, World
 from toolloop import AsyncToolLoopHandle, Completed, ToolLoopHandle, Yielded, tool
@@ -61,7 +61,7 @@ def test_a_stream_of_a_loop_that_another_driver_holds_cannot_be_entered(kind: st
     entered(first, "stream", while_held)
     assert world.requests == []
     entered(second, method, lambda _: None)
-    yielded(second.run())
+    expect_yielded(second.run())
 
 
 @each_stream
@@ -79,7 +79,7 @@ def test_entering_begins_nothing(kind: str, method: str) -> None:
     entered(peer, method, look)
     assert world.store.head("loop").lease is None
     assert (world.requests, world.store.load("loop").rev) == ([], 1)
-    peer.decide(**{each.id: APPROVED for each in yielded(peer.run()).pending})
+    peer.decide(**{each.id: APPROVED for each in expect_yielded(peer.run()).pending})
     assert peer.text() == "done"
     world.assert_once()
 
@@ -107,7 +107,7 @@ def test_what_is_not_allowed_is_refused_on_entering(kind: str, method: str) -> N
 
         run_async(kind, twice)
     assert (world.store.head("loop").lease, world.store.head("empty").lease) == (None, None)
-    yielded(peer.run())
+    expect_yielded(peer.run())
     if method == "stream_turn":
         with pytest.raises(IllegalCommand, match="needs a command"):
             entered(peer, method, never)
@@ -129,7 +129,7 @@ def test_drift_is_raised_on_entering(kind: str, method: str) -> None:
 
     world = World(kind, MemoryStore(), SCRIPT)
     peer = world.open()
-    yielded(peer.run())
+    expect_yielded(peer.run())
     peer.decide(t2=APPROVED)
     changed = world.open(tools=[*(each for each in STORED_TOOLS if each.name != "send"), send])
     if method == "stream_turn":
@@ -165,4 +165,4 @@ def test_cancelling_while_a_stream_is_entered_leaves_no_lease(backend: str, mome
     assert store.inner.head("loop").lease is None
     assert world.requests == []
     setattr(store, moment, lambda _: None)
-    yielded(AnyHandle(backend, handle).run())
+    expect_yielded(AnyHandle(backend, handle).run())

@@ -24,7 +24,7 @@ import pytest
 import toolloop
 from tests.kit.concurrency import DEADLINE, either_kind
 from tests.kit.effort import stride
-from tests.kit.fork_server import ForkServer, Line, started
+from tests.kit.fork_server import ForkServer, Line, start_program
 from tests.kit.tools import params
 from tests.kit.warm_python import warm
 from toolloop import (
@@ -67,7 +67,7 @@ def server() -> Iterator[ForkServer]:
 
 def interrupted(server: ForkServer, kind: str, where: str) -> dict[str, Any]:
     """What a program of its own told that got a real SIGINT in the middle of a turn."""
-    with started(server, "interrupted", kind=kind, where=where) as program:
+    with start_program(server, "interrupted", kind=kind, where=where) as program:
         program.hear("ready")
         program.signal(signal.SIGINT)
         # Python may see a signal that comes just before the main thread waits only after the next one, so a person

@@ -20,20 +20,20 @@ from tests.kit.concurrency import (
     Background,
     Gate,
     async_wire,
-    awaited,
     either_kind,
-    heard,
+    list_contents,
     make,
     on_both_backends,
     result_texts,
     run_async,
     statuses,
     sync_wire,
-    told,
     turn,
+    wait_for,
+    wait_in_loop_for,
 )
 from tests.kit.loop_trees import join
-from tests.kit.support import completed
+from tests.kit.support import expect_completed
 from tests.kit.tools import params
 from toolloop import (
     AsyncToolLoopHandle,
@@ -79,11 +79,11 @@ class Refunds:
         handle = make(kind, [TWO, reply("fine")], [self.tool()], **config)
         driver = Background(lambda: turn(kind, handle))
         for gate in self.gates.values():
-            awaited(gate.arrived)
+            wait_for(gate.arrived)
         handle.resume(Stop("enough"))
         if "stop_grace" not in config:
             self.open()
-        return handle, completed(driver.result())
+        return handle, expect_completed(driver.result())
 
     def open(self) -> None:
         for gate in self.gates.values():
@@ -109,18 +109,18 @@ def test_a_turn_ends_without_the_tools_that_take_long(kind: str) -> None:
     assert ended.termination == StopCondition("enough")
     assert [call.name for call in ended.running] == ["slow", "slow"]
     assert (handle.view()["status"], len(handle.messages)) == ("stopping", 1)
-    assert [call.id for call in completed(turn(kind, handle)).running] == [call.id for call in ended.running]
+    assert [call.id for call in expect_completed(turn(kind, handle)).running] == [call.id for call in ended.running]
     with pytest.raises(IllegalCommand, match=STILL_RUNS):
         handle.follow_up("and now?")
     with pytest.raises(IllegalCommand, match=STILL_RUNS):
         handle.extend(timeout=1.0)
     refunds.open()
     join()
-    last = completed(turn(kind, handle))
+    last = expect_completed(turn(kind, handle))
     assert (last.termination, last.running) == (StopCondition("enough"), ())
     assert result_texts(handle.messages[-1]) == ["refunded one", "refunded two"]
     handle.follow_up("and now?")
-    assert completed(turn(kind, handle)).text == "fine"
+    assert expect_completed(turn(kind, handle)).text == "fine"
 
 
 @either_kind
@@ -171,12 +171,12 @@ def test_a_second_stop_has_its_own_grace() -> None:
     """A limit that was extended has used none of it."""
     refunds = Refunds()
     handle = make("sync", [TWO, reply("fine")], [refunds.tool()], timeout=0.05, stop_grace=0.3)
-    assert len(completed(turn("sync", handle)).running) == 2
+    assert len(expect_completed(turn("sync", handle)).running) == 2
     handle.extend(timeout=DEADLINE)
     driver = Background(lambda: turn("sync", handle))
     handle.resume(Stop("enough"))
     refunds.open()
-    assert completed(driver.result()).running == ()
+    assert expect_completed(driver.result()).running == ()
 
 
 def test_a_copy_of_a_loop_that_is_to_end_does_not_know_the_end_of_its_call() -> None:
@@ -217,11 +217,11 @@ def test_async_tools_are_cancelled_by_a_stop(backend: str) -> None:
 
             async def stop() -> None:
                 for event in begun:
-                    await heard(event)
+                    await wait_in_loop_for(event)
                 handle.resume(Stop("enough"))
 
             group.start_soon(stop)
-            ended = completed(await handle.next_turn())  # type: ignore[misc]  # of an async handle
+            ended = expect_completed(await handle.next_turn())  # type: ignore[misc]  # of an async handle
         assert (ended.termination, ended.running) == (StopCondition("enough"), ())
         assert result_texts(handle.messages[-1]) == ["refunded 902", Texts().cancelled]
 
@@ -241,9 +241,9 @@ def test_a_lone_async_tool_is_cancelled_by_a_stop_from_another_thread(backend: s
 
     handle = make(backend, [reply(calls=[("wait", {})])], [wait])
     driver = Background(lambda: turn(backend, handle))
-    awaited(begun)
+    wait_for(begun)
     handle.resume(Stop("enough"))
-    assert completed(driver.result()).running == ()
+    assert expect_completed(driver.result()).running == ()
     assert result_texts(handle.messages[-1]) == [Texts().cancelled]
 
 
@@ -255,7 +255,7 @@ def test_a_stop_that_the_driver_reads_when_it_stores_is_noticed(backend: str) ->
     @tool
     def stop() -> str:
         """Stop the loop, as another process does."""
-        awaited(begun)
+        wait_for(begun)
         Inbox(store).stop("loop", "enough", by="ana")
         return "stopped it"
 
@@ -269,7 +269,7 @@ def test_a_stop_that_the_driver_reads_when_it_stores_is_noticed(backend: str) ->
         provider = AsyncScriptedProvider([reply(calls=[("stop", {}), ("wait", {})])])
         given: dict[str, Any] = {"tools": [stop, wait], "params": params()}
         async with AsyncToolLoopHandle.open(store, "loop", provider, **given) as handle:
-            return completed(await handle.run())
+            return expect_completed(await handle.run())
 
     assert run_async(backend, main).termination == StopCondition("enough")
 
@@ -303,7 +303,7 @@ def test_ctrl_c_tells_a_tool_in_a_thread_and_waits_for_it() -> None:
     with pytest.raises(KeyboardInterrupt):
         turn("sync", handle)
     assert [call.status for call in handle.state.root.round.calls] == ["settled"]  # type: ignore[union-attr]  # it is open
-    assert told(turn("sync", handle)) == ["put back"]
+    assert list_contents(turn("sync", handle)) == ["put back"]
 
 
 @pytest.mark.usefixtures("_ctrl_c")
@@ -327,7 +327,7 @@ def test_a_second_ctrl_c_does_not_wait() -> None:
     assert statuses(handle) == ["running"]
     assert handle.view()["status"] == "running"
     gate.opened.set()
-    assert told(turn("sync", handle)) == ["done"]
+    assert list_contents(turn("sync", handle)) == ["done"]
 
 
 # --- requests ------------------------------------------------------------------------------------------------
@@ -342,7 +342,7 @@ def test_a_stream_is_cut_by_a_stop() -> None:
                 if isinstance(event, TextDelta):
                     handle.resume(Stop("enough"))
                     held.release()
-        ended = completed(stream.turn)
+        ended = expect_completed(stream.turn)
     check_cut(ended, LONG)
     assert len(handle.messages) == 1
 
@@ -357,7 +357,7 @@ def test_an_async_stream_is_cut_while_nothing_arrives(backend: str) -> None:
                 async for event in stream:
                     if isinstance(event, TextDelta):
                         handle.resume(Stop("enough"))
-            check_cut(completed(stream.turn), LONG)
+            check_cut(expect_completed(stream.turn), LONG)
 
     run_async(backend, main)
 
@@ -380,7 +380,7 @@ def test_a_request_that_is_not_streamed_is_given_up_after_the_grace(backend: str
         async with async_wire([held], stop_grace=0.1) as (handle, _):
             async with anyio.create_task_group() as group:
                 group.start_soon(stop_once_arrived, handle, held)
-                ended = completed(await handle.next_turn())
+                ended = expect_completed(await handle.next_turn())
             assert (ended.termination, ended.response) == (StopCondition("enough"), None)
             assert [each.is_partial for each in ended.usage_log] == [True]
 
@@ -401,7 +401,7 @@ def test_a_reply_that_comes_within_the_grace_is_taken(backend: str) -> None:
                     held.release()
 
                 group.start_soon(stop)
-                ended = completed(await handle.next_turn())
+                ended = expect_completed(await handle.next_turn())
             assert (ended.termination, ended.text) == (StopCondition("enough"), "just in time")
             assert [each.is_partial for each in ended.usage_log] == [False]
 
@@ -409,7 +409,7 @@ def test_a_reply_that_comes_within_the_grace_is_taken(backend: str) -> None:
 
 
 async def stop_once_arrived(handle: Any, held: Delayed) -> None:
-    await heard(held.arrived)
+    await wait_in_loop_for(held.arrived)
     handle.resume(Stop("enough"))
 
 
@@ -419,7 +419,7 @@ def test_a_stream_is_cut_by_a_timeout() -> None:
     with sync_wire([held], timeout=0.2) as (handle, _):
         with handle.stream_turn() as stream:
             list(stream)
-        ended = completed(stream.turn)
+        ended = expect_completed(stream.turn)
         held.release()
     assert ended.termination == Timeout(0.2)
     assert [(each.is_partial, each.usage.input_tokens) for each in ended.usage_log] == [(True, 7)]

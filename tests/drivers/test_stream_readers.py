@@ -15,10 +15,10 @@ from tests.kit import inside
 from tests.kit.concurrency import either_driver, play
 from tests.kit.failing import FailingStore
 from tests.kit.journals import names
-from tests.kit.streams import read, reading, text_in
-from tests.kit.support import completed, yielded
+from tests.kit.streams import read, read_turn, text_in
+from tests.kit.support import expect_completed, expect_yielded
 from tests.kit.tools import params
-from tests.kit.world import over_http_of
+from tests.kit.world import start_over_http_of
 from toolloop import (
     AsyncToolLoopHandle,
     LoopConfig,
@@ -42,17 +42,17 @@ def test_a_stream_that_was_left_says_so(driver: str) -> None:
     """It gives nothing any more, at once and every time, and tells what to do instead."""
 
     async def story() -> None:
-        async with over_http_of(driver, [reply(LONG), reply(LONG)], params()) as talk:
-            async with reading(talk.handle) as unread:
+        async with start_over_http_of(driver, [reply(LONG), reply(LONG)], params()) as talk:
+            async with read_turn(talk.handle) as unread:
                 pass
-            async with reading(talk.handle) as left:
-                await left.until(TextDelta)
+            async with read_turn(talk.handle) as left:
+                await left.read_until(TextDelta)
             for reader in (unread, left):
                 for _ in range(2):
                     assert await reader.next() is None
                     with pytest.raises(IllegalCommand, match="was closed or failed"):
                         await reader.finish()
-            assert completed((await read(talk.handle))[1]).text == LONG
+            assert expect_completed((await read(talk.handle))[1]).text == LONG
 
     play(driver, story)
 
@@ -67,10 +67,10 @@ def test_an_exit_of_a_tool_ends_the_stream(driver: str) -> None:
         raise SystemExit("tool")
 
     async def story() -> None:
-        async with over_http_of(driver, [reply(calls=[call("leave", {})])], params()) as talk:
+        async with start_over_http_of(driver, [reply(calls=[call("leave", {})])], params()) as talk:
             handle = type(talk.handle)(talk.client, params=params(), tools=[leave])
-            async with reading(handle) as reader:
-                await reader.until(CallStarted)
+            async with read_turn(handle) as reader:
+                await reader.read_until(CallStarted)
                 with pytest.raises(SystemExit, match="tool"):
                     await reader.rest()
                 with pytest.raises(IllegalCommand, match="was closed or failed"):
@@ -107,7 +107,7 @@ def test_a_second_reader_is_refused_and_the_first_goes_on() -> None:
 
         thread = threading.Thread(target=intrude)
         thread.start()
-        assert yielded(stream.finish()).reason == "tools_executed"
+        assert expect_yielded(stream.finish()).reason == "tools_executed"
         thread.join()
     (error,) = errors
     assert isinstance(error, IllegalCommand)
@@ -119,14 +119,14 @@ def test_the_time_of_the_reader_is_not_the_loops(driver: str) -> None:
     """A limit of active seconds does not count while the turn waits to be read."""
 
     async def story() -> None:
-        async with over_http_of(driver, [reply(LONG)], params()) as talk:
+        async with start_over_http_of(driver, [reply(LONG)], params()) as talk:
             handle: Any = type(talk.handle)(talk.client, params=params(), config=LoopConfig(timeout=5.0))
-            async with reading(handle) as reader:
-                await reader.until(TextDelta)
+            async with read_turn(handle) as reader:
+                await reader.read_until(TextDelta)
                 # As if the reader had taken ten seconds over it: nobody need wait for them here.
                 inside.paused_time_passes(handle, 10.0)
                 turn = await reader.finish()
-            assert completed(turn).text == LONG
+            assert expect_completed(turn).text == LONG
             assert handle.state.root.active < 5.0
 
     play(driver, story)
@@ -161,7 +161,7 @@ def test_who_leaves_while_another_thread_reads() -> None:
     (thread,) = threads
     thread.join(30)
     assert not thread.is_alive()
-    assert yielded(handle.pending_turn or handle.next_turn()).results[0] is not None
+    assert expect_yielded(handle.pending_turn or handle.next_turn()).results[0] is not None
 
 
 @either_driver
@@ -179,7 +179,7 @@ def test_a_provider_that_says_it_has_no_stream(driver: str) -> None:
         kind, provider = either
         handle: Any = kind(provider([reply(LONG)]), params=params())
         seen, turn = await read(handle)
-        assert (completed(turn).text, text_in(seen)) == (LONG, "")
+        assert (expect_completed(turn).text, text_in(seen)) == (LONG, "")
 
     play(driver, story)
 
@@ -241,11 +241,11 @@ def test_a_stream_that_cannot_be_closed(driver: str, caplog: pytest.LogCaptureFi
         either: Any = (ToolLoopHandle, Unclosing) if driver == "sync" else (AsyncToolLoopHandle, AsyncUnclosing)
         kind, provider = either
         handle: Any = kind(provider(), params=params())
-        async with reading(handle) as reader:
-            await reader.until(TextDelta)
+        async with read_turn(handle) as reader:
+            await reader.read_until(TextDelta)
         assert handle.messages == (params()["messages"][0],)
         seen, turn = await read(handle)
-        assert completed(turn).text == text_in(seen) == LONG
+        assert expect_completed(turn).text == text_in(seen) == LONG
         assert caplog.text.count("could not close the stream") == 2
 
     play(driver, story)
@@ -292,7 +292,7 @@ def test_a_stream_that_is_collected_waits_for_no_lock_and_asks_no_store(events: 
         assert asking <= {"leases-of-toolloop"}
     inside.renew_leases()
     assert store.inner.head("loop").lease is None
-    assert completed(handle.next_turn()).text == LONG
+    assert expect_completed(handle.next_turn()).text == LONG
     runner.close()
     last = runner.until_done()
     assert last is not None
@@ -332,13 +332,13 @@ def test_what_ends_while_the_reader_is_busy_is_stored(kind: str, tmp_path: Path)
             if kind == "sync"
             else AsyncToolLoopHandle(AsyncScriptedProvider([reply(calls=calls)]), **parts)
         )
-        async with reading(handle) as reader:
-            await reader.until(CallProgress)
+        async with read_turn(handle) as reader:
+            await reader.read_until(CallProgress)
             go.set()
             with anyio.fail_after(30):
                 while not are_stored():
                     await anyio.lowlevel.checkpoint()
-            assert yielded(await reader.finish()).results[0] is not None
+            assert expect_yielded(await reader.finish()).results[0] is not None
 
     anyio.run(story)
 

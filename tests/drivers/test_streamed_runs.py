@@ -10,7 +10,7 @@ import anyio
 
 from tests.kit.concurrency import async_loop, run_async, sync_loop
 from tests.kit.each import each
-from tests.kit.support import completed, yielded
+from tests.kit.support import expect_completed, expect_yielded
 from tests.kit.tools import TOOLS
 from toolloop import AsyncToolLoopHandle, SqliteStore, ToolContext, Yielded, tool
 from toolloop.errors import ModelError
@@ -91,12 +91,12 @@ def test_a_stream_goes_on_over_turns_to_where_a_decision_is_needed(kind: str) ->
     wanted = (RequestAnswered, CallFinished, CallWaiting, LoopFinished)
     assert kinds(seen, *wanted) == ["RequestAnswered", "CallFinished", "RequestAnswered", "CallWaiting"]
     assert "".join(event.text for event in seen if isinstance(event, TextDelta)) == "Adding.Writing."
-    assert handle.pending_turn is yielded(turn)
+    assert handle.pending_turn is expect_yielded(turn)
     turn.approve_all()
     turn.continue_loop()
     seen, turn = read(kind, handle)
     assert kinds(seen, *wanted) == ["CallFinished", "RequestAnswered", "LoopFinished"]
-    assert completed(turn).text == "done"
+    assert expect_completed(turn).text == "done"
     assert handle.is_finished
 
 
@@ -110,7 +110,7 @@ def test_ask_decides_within_the_stream(kind: str) -> None:
     script = [reply(calls=[WRITE]), reply(calls=[WRITE | {"id": "w2"}]), reply("done")]
     handle: Any = (sync_loop if kind == "sync" else async_loop)(script, TOOLS)
     seen, turn = read(kind, handle, ask)
-    assert completed(turn).text == "done"
+    assert expect_completed(turn).text == "done"
     assert kinds(seen, CallWaiting, CallFinished) == ["CallWaiting", "CallFinished"] * 2
     assert [type(event).__name__ for event in seen].count("CallDecided") == 2
 
@@ -147,7 +147,7 @@ def test_who_leaves_gives_up_the_turn_in_progress_and_keeps_what_was_done() -> N
         if isinstance(event, TextDelta):
             break
     generator.close()
-    assert completed(handle.run()).text == "done"
+    assert expect_completed(handle.run()).text == "done"
     assert ran == ["pay"]
 
 
@@ -173,6 +173,6 @@ def test_another_task_may_close_the_generator_around_a_stream(tmp_path: Any) -> 
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(generator.aclose)
             assert store.head("x").lease is None
-            assert completed(await handle.run()).text == "done"
+            assert expect_completed(await handle.run()).text == "done"
 
     run_async("asyncio", main)

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from tests.kit.concurrency import either_driver, play
-from tests.kit.streams import kinds, read, reading, text_in
-from tests.kit.support import completed, yielded
+from tests.kit.streams import kinds, read, read_turn, text_in
+from tests.kit.support import expect_completed, expect_yielded
 from tests.kit.tools import params, user
-from tests.kit.world import over_http_of
+from tests.kit.world import start_over_http_of
 from toolloop import AsyncToolLoopHandle, Completed, MemoryStore, Yielded
 from toolloop.errors import IllegalCommand
 from toolloop.events import CitationDelta, Delta, InputDelta, TextDelta, ThinkingDelta
@@ -33,9 +33,9 @@ def test_a_turn_is_streamed_as_it_happens() -> None:
     """The request, its pieces, the answer, the calls, their ends; then the turn."""
 
     async def story() -> None:
-        async with over_http_of("sync", [reply(content=WHOLE), reply("done")], params()) as talk:
+        async with start_over_http_of("sync", [reply(content=WHOLE), reply("done")], params()) as talk:
             seen, turn = await read(talk.handle)
-            assert yielded(turn).reason == "tools_executed"
+            assert expect_yielded(turn).reason == "tools_executed"
             assert kinds(seen)[:8] == [
                 "RequestStarted",
                 "ThinkingDelta",
@@ -58,9 +58,9 @@ def test_a_turn_is_streamed_as_it_happens() -> None:
                     "'", '"'
                 ).replace(" ", "")
             assert [each.citation for each in seen if isinstance(each, CitationDelta)] == WHOLE[1]["citations"]
-            yielded(turn).continue_loop()
+            expect_yielded(turn).continue_loop()
             seen, turn = await read(talk.handle)
-            assert completed(turn).text == text_in(seen) == "done"
+            assert expect_completed(turn).text == text_in(seen) == "done"
 
     play("sync", story)
 
@@ -73,7 +73,9 @@ def test_it_comes_to_the_same_as_without() -> None:
         for streams in (True, False):
             script = [reply(content=WHOLE), reply("more", stop_reason="pause_turn"), reply("done")]
             heard: list[Any] = []
-            async with over_http_of("sync", script, params(), observers=(heard.append,), max_parallel_tools=1) as talk:
+            async with start_over_http_of(
+                "sync", script, params(), observers=(heard.append,), max_parallel_tools=1
+            ) as talk:
                 results = []
                 while not talk.handle.is_finished:
                     turn = (await read(talk.handle))[1] if streams else await talk.anext()
@@ -87,7 +89,7 @@ def test_it_comes_to_the_same_as_without() -> None:
                     bodies,
                     [type(each) for each in heard if not isinstance(each, Delta)],
                     [[type(each) for each in turn.events] for turn in results],
-                    completed(results[-1]).text,
+                    expect_completed(results[-1]).text,
                 ]
 
     play("sync", story)
@@ -99,7 +101,7 @@ def test_observers_hear_the_pieces_too_and_results_do_not_keep_them() -> None:
     heard: list[Any] = []
 
     async def story() -> None:
-        async with over_http_of("sync", [reply(LONG)], params(), observers=(heard.append,)) as talk:
+        async with start_over_http_of("sync", [reply(LONG)], params(), observers=(heard.append,)) as talk:
             seen, turn = await read(talk.handle)
             assert all(one is other for one, other in zip(heard, seen, strict=True))
             assert [each for each in turn.events if isinstance(each, Delta)] == []
@@ -112,14 +114,14 @@ def test_nothing_happens_before_it_is_read() -> None:
     """To enter and to leave costs nothing; the turn that is to come is the same."""
 
     async def story() -> None:
-        async with over_http_of("sync", [reply("done")], params()) as talk:
+        async with start_over_http_of("sync", [reply("done")], params()) as talk:
             before = talk.handle.snapshot()
-            async with reading(talk.handle) as reader:
+            async with read_turn(talk.handle) as reader:
                 with pytest.raises(IllegalCommand, match="Read the stream to its end"):
                     _ = reader.turn
             assert talk.handle.snapshot() == before
             assert talk.api.requests == []
-            assert (await talk.adone()).text == "done"
+            assert (await talk.aexpect_done()).text == "done"
 
     play("sync", story)
 
@@ -129,9 +131,9 @@ def test_one_drives(driver: str) -> None:
     """While a stream is read, no other caller drives, and any caller may inject; a second stream raises when read."""
 
     async def story() -> None:
-        async with over_http_of(driver, [reply(LONG), reply("more")], params()) as talk:
-            async with reading(talk.handle) as reader:
-                await reader.until(TextDelta)
+        async with start_over_http_of(driver, [reply(LONG), reply("more")], params()) as talk:
+            async with read_turn(talk.handle) as reader:
+                await reader.read_until(TextDelta)
                 with pytest.raises(IllegalCommand, match="another caller drives"):
                     await talk.anext()
                 with pytest.raises(IllegalCommand, match="another caller drives"):
@@ -141,9 +143,9 @@ def test_one_drives(driver: str) -> None:
                 if driver == "sync":
                     talk.handle.update_params(max_tokens=300)
                 await reader.rest()
-                assert completed(reader.turn).text == LONG
+                assert expect_completed(reader.turn).text == LONG
             talk.handle.follow_up([user("more")])
-            assert (await talk.adone()).text == "more"
+            assert (await talk.aexpect_done()).text == "more"
 
     play(driver, story)
 
@@ -152,15 +154,15 @@ def test_a_turn_that_is_over_or_waits() -> None:
     """After the end a stream is empty and has the same result; where a command is awaited it cannot be entered."""
 
     async def story() -> None:
-        async with over_http_of(
+        async with start_over_http_of(
             "sync", [reply(calls=[call("add", {"a": 1, "b": 2})]), reply("done")], params()
         ) as talk:
             turn = await talk.aturn()
             with pytest.raises(IllegalCommand, match="needs a command"):
-                async with reading(talk.handle):
+                async with read_turn(talk.handle):
                     raise AssertionError("it was entered")
             turn.continue_loop()
-            done = await talk.adone()
+            done = await talk.aexpect_done()
             seen, again = await read(talk.handle)
             assert (seen, again) == ([], done)
 

@@ -8,16 +8,16 @@ from typing import Any
 from tests.kit.concurrency import (
     Background,
     Gate,
-    awaited,
-    cancelled_after,
+    cancel_after,
     either_kind,
+    list_contents,
     on_both_backends,
     run_async,
-    told,
     turn,
+    wait_for,
 )
-from tests.kit.loop_trees import join, kid, parallel, tree_of
-from tests.kit.support import completed
+from tests.kit.loop_trees import ask_in_parallel, join, kid, tree_of
+from tests.kit.support import expect_completed
 from tests.kit.tools import add
 from toolloop import AsyncToolLoopHandle, Stop, ToolContext, tool
 from toolloop.machine.record.loop import Ready
@@ -46,17 +46,17 @@ def test_a_stop_reaches_down(kind: str) -> None:
     gate, asked, seen = Gate(), Gate(), list[bool]()
     loop_tree = tree_of(
         kind,
-        {"go": parallel("one", "two"), "one": STANDS, "two": COUNTS},
+        {"go": ask_in_parallel("one", "two"), "one": STANDS, "two": COUNTS},
         [kid([standing(gate, seen), add])],
         config={"stop_grace": 0},
     )
     loop_tree.on["two"] = asked.stand
     handle = loop_tree.loop()
     driving = Background(lambda: turn(kind, handle))
-    awaited(gate.arrived)
-    awaited(asked.arrived)
+    wait_for(gate.arrived)
+    wait_for(asked.arrived)
     handle.resume(Stop("enough"))
-    assert completed(driving.result()).termination == StopCondition("enough")
+    assert expect_completed(driving.result()).termination == StopCondition("enough")
     asked.opened.set()
     gate.opened.set()
     join()
@@ -69,21 +69,21 @@ def test_a_cancelled_turn_leaves_children_that_go_on(backend: str) -> None:
     """A request is made again, byte for byte; a tool in a thread is waited for."""
     gate, asked, seen = Gate(), Gate(), list[bool]()
     loop_tree = tree_of(
-        backend, {"go": parallel("one", "two"), "one": STANDS, "two": COUNTS}, [kid([standing(gate, seen), add])]
+        backend, {"go": ask_in_parallel("one", "two"), "one": STANDS, "two": COUNTS}, [kid([standing(gate, seen), add])]
     )
     loop_tree.on["two"] = asked.stand
     handle = loop_tree.loop()
     assert isinstance(handle, AsyncToolLoopHandle)
 
     async def main() -> Any:
-        await cancelled_after(handle, gate.arrived, asked.arrived)
+        await cancel_after(handle, gate.arrived, asked.arrived)
         assert isinstance(handle.state.loops[("two",)].phase, Ready)
         asked.opened.set()
         del loop_tree.on["two"]
         gate.opened.set()
         return await handle.next_turn()
 
-    assert told(run_async(backend, main)) == ["went on", "it is 3"]
+    assert list_contents(run_async(backend, main)) == ["went on", "it is 3"]
     assert seen == [False]
     again = [body for body in loop_tree.bodies if json.loads(body)["messages"][0]["content"] == "two"]
     assert again[0] == again[1] != again[2]

@@ -12,13 +12,13 @@ from tests.kit.concurrency import (
     DEADLINE,
     Background,
     Counted,
-    awaited,
     either_kind,
     result_texts,
     run_async,
     turn,
+    wait_for,
 )
-from tests.kit.support import completed
+from tests.kit.support import expect_completed
 from tests.kit.tools import params, user
 from toolloop import (
     AsyncToolLoopHandle,
@@ -71,7 +71,7 @@ def test_reads_during_a_request_and_a_second_driver_is_refused(kind: str) -> Non
     loop = OverHTTP(kind, [held])
     with loop.api:
         driver = Background(loop.run)
-        awaited(held.arrived)
+        wait_for(held.arrived)
         assert loop.handle.view()["state"] == "Requesting"
         assert (loop.handle.pending, loop.handle.pending_turn) == ((), None)
         assert json.loads(json.dumps(loop.handle.snapshot())) == loop.handle.snapshot()
@@ -80,7 +80,7 @@ def test_reads_during_a_request_and_a_second_driver_is_refused(kind: str) -> Non
         with pytest.raises(IllegalCommand, match="in progress"):
             loop.handle.messages_mut()
         held.release()
-        assert completed(driver.result()).text == "done"
+        assert expect_completed(driver.result()).text == "done"
 
 
 @either_kind
@@ -98,10 +98,10 @@ def test_stop_during_a_request_ends_the_loop_with_the_reply(kind: str) -> None:
     loop = OverHTTP(kind, [held], [work])
     with loop.api:
         driver = Background(loop.run)
-        awaited(held.arrived)
+        wait_for(held.arrived)
         loop.handle.resume(Stop("enough"))
         held.release()
-        ended = completed(driver.result())
+        ended = expect_completed(driver.result())
         assert (ended.termination, ended.text, ended.iterations) == (StopCondition("enough"), "I shall", 1)
         assert result_texts(loop.handle.messages[-1]) == [Texts().not_run]
         assert counted.ran == []
@@ -114,11 +114,11 @@ def test_a_message_injected_during_a_request_joins_after_its_reply(kind: str) ->
     loop = OverHTTP(kind, [held, reply("second")])
     with loop.api:
         driver = Background(loop.run)
-        awaited(held.arrived)
+        wait_for(held.arrived)
         loop.handle.resume(InjectMessages([user("one")]))
         loop.handle.resume(InjectMessages([user("two")]))
         held.release()
-        ended = completed(driver.result())
+        ended = expect_completed(driver.result())
         assert (ended.text, ended.termination) == ("second", NaturalEnd())
         assert loop.sent(0) == ["hello"]
         assert loop.sent(1) == ["hello", [{"type": "text", "text": "first"}], "one", "two"]
@@ -138,10 +138,10 @@ def test_a_message_injected_during_a_request_follows_the_results(kind: str) -> N
     loop = OverHTTP(kind, [held, reply("bye")], [work])
     with loop.api:
         driver = Background(lambda: loop.run(2))
-        awaited(held.arrived)
+        wait_for(held.arrived)
         loop.handle.resume(InjectMessages([user("meanwhile")]))
         held.release()
-        assert completed(driver.result()).text == "bye"
+        assert expect_completed(driver.result()).text == "bye"
         assert [len(content) if isinstance(content, list) else content for content in loop.sent(1)] == [
             "hello",
             1,

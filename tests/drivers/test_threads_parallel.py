@@ -21,19 +21,19 @@ from tests.kit.concurrency import (
     Background,
     Counted,
     async_loop,
-    awaited,
     cross,
     either_kind,
+    list_contents,
     make,
     result_texts,
     run_async,
     sync_loop,
-    told,
     turn,
+    wait_for,
 )
 from tests.kit.each import each
 from tests.kit.effort import IS_DEEP
-from tests.kit.support import completed, yielded
+from tests.kit.support import expect_completed, expect_yielded
 from tests.kit.tools import params
 from toolloop import Approve, AsyncToolLoopHandle, Continue, MemoryStore, ToolContext, ToolLoopHandle, Yielded, tool
 from toolloop.errors import Conflict, IllegalCommand, ToolLoopError
@@ -43,7 +43,7 @@ USER: contextvars.ContextVar[str] = contextvars.ContextVar("USER", default="nobo
 
 
 def contents(result: object) -> list[Any]:
-    return [slot.content for slot in yielded(result).results if slot is not None]
+    return [slot.content for slot in expect_yielded(result).results if slot is not None]
 
 
 @either_kind
@@ -71,14 +71,14 @@ def test_async_and_sync_tools_run_at_the_same_time(backend: str) -> None:
     def in_thread() -> str:
         """Wait for the task."""
         from_thread.set()
-        awaited(from_task)
+        wait_for(from_task)
         return "thread"
 
     @tool
     async def in_task() -> str:
         """Wait for the thread."""
         from_task.set()
-        await anyio.to_thread.run_sync(awaited, from_thread)
+        await anyio.to_thread.run_sync(wait_for, from_thread)
         return "task"
 
     handle = async_loop([reply(calls=[("in_task", {}), ("in_thread", {})])], [in_thread, in_task])
@@ -120,7 +120,7 @@ def test_results_stand_in_the_models_order_whatever_order_they_end_in(kind: str,
     def work(number: int) -> int:
         """End when it is this one's turn."""
         if place := order.index(number):
-            awaited(ended[order[place - 1]])
+            wait_for(ended[order[place - 1]])
         finished.append(number)
         ended[number].set()
         return number
@@ -193,7 +193,7 @@ def test_an_exit_in_a_tool_arrives_as_itself(kind: str, error: BaseException, ot
     with pytest.raises(type(error)) as caught:
         turn(kind, handle)
     assert caught.value is error
-    waiting = yielded(turn(kind, handle))
+    waiting = expect_yielded(turn(kind, handle))
     assert [(call.name, call.why) for call in waiting.pending] == [("leave", "uncertain")]
     waiting.answer(waiting.pending[0], "it left")
     waiting.continue_loop()
@@ -201,7 +201,7 @@ def test_an_exit_in_a_tool_arrives_as_itself(kind: str, error: BaseException, ot
         result = turn(kind, handle)
         if isinstance(result, Yielded):
             result.continue_loop()
-    assert completed(turn(kind, handle)).text == "done"
+    assert expect_completed(turn(kind, handle)).text == "done"
     counted.assert_once()
     assert len(counted.ran) == 1 + others
 
@@ -220,8 +220,8 @@ def test_a_loop_may_be_driven_by_another_thread_each_turn(kind: str) -> None:
     script = [reply(calls=[("where", {})] * size) for size in (1, 2, 1)] + [reply("done")]
     handle = make(kind, script, [where])
     for _ in range(3):
-        yielded(Background(lambda: turn(kind, handle)).result()).continue_loop()
-    assert completed(Background(lambda: turn(kind, handle)).result()).text == "done"
+        expect_yielded(Background(lambda: turn(kind, handle)).result()).continue_loop()
+    assert expect_completed(Background(lambda: turn(kind, handle)).result()).text == "done"
     assert len(caller) == 4
 
 
@@ -313,7 +313,7 @@ def test_many_loops_in_threads() -> None:
             while (result := next_or_waiting(handle)) is None or isinstance(result, Yielded):
                 deciders.ask(handle, go)
                 assert go.acquire(timeout=DEADLINE)
-            assert completed(result).text == "done"
+            assert expect_completed(result).text == "done"
             check(handle, counted)
 
     workers = [Background(functools.partial(drive, first)) for first in range(WORKERS)]
@@ -336,16 +336,16 @@ def test_a_call_is_started_only_when_its_thread_has_a_place() -> None:
             ran.append(number)
             if len(ran) == 8:
                 eight.set()
-        awaited(gate)
+        wait_for(gate)
         return number
 
     store, script = MemoryStore(), [reply(calls=[("work", {"number": number}) for number in range(32)])]
     first = ToolLoopHandle.open(store, "loop", provider=ScriptedProvider(script), tools=[work], params=params())
     driver = Background(first.next_turn)
-    awaited(eight)
+    wait_for(eight)
     assert len(first.state.root.started) == 8
     handle = ToolLoopHandle.open(store, "loop", provider=ScriptedProvider([]), tools=[work], take_over=True)
-    waits = yielded(handle.next_turn())
+    waits = expect_yielded(handle.next_turn())
     assert [call.why for call in waits.pending] == ["uncertain"] * 8
     for call in waits.pending:
         waits.answer(call, "seen", by="ana")
@@ -353,5 +353,5 @@ def test_a_call_is_started_only_when_its_thread_has_a_place() -> None:
     with pytest.raises(Conflict):
         driver.result()
     waits.continue_loop()
-    assert sum(text == "seen" for text in told(handle.next_turn())) == 8
+    assert sum(text == "seen" for text in list_contents(handle.next_turn())) == 8
     assert sorted(ran) == list(range(32))

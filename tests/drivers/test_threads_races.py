@@ -17,14 +17,14 @@ from tests.kit.concurrency import (
     Gate,
     Held,
     async_loop,
-    awaited,
     either_kind,
     run_async,
     sync_loop,
     turn,
+    wait_for,
 )
 from tests.kit.each import each
-from tests.kit.support import completed, yielded
+from tests.kit.support import expect_completed, expect_yielded
 from tests.kit.tools import user
 from toolloop import (
     AsyncToolLoopHandle,
@@ -67,7 +67,7 @@ def end_of(
     if isinstance(result, Yielded):
         assert result.is_spent
         result = turn(kind, handle)
-    return completed(result)
+    return expect_completed(result)
 
 
 @either_kind
@@ -77,7 +77,7 @@ def test_stop_counts_at_every_moment_around_a_request(kind: str, place: str) -> 
     handle = loop(kind, [reply(calls=[("look", {})])])
     held = Held(place)
     driver = Background(lambda: turn(kind, handle), held)
-    held.meanwhile(handle, lambda: handle.resume(Stop("enough")))
+    held.act_meanwhile(handle, lambda: handle.resume(Stop("enough")))
     assert end_of(kind, handle, driver).termination == StopCondition("enough")
 
 
@@ -88,7 +88,7 @@ def test_stop_counts_at_every_moment_of_a_turn(kind: str, place: str) -> None:
     handle = loop(kind, [reply(calls=[("look", {})])], max_parallel_tools=1)
     held = Held(place)
     driver = Background(lambda: turn(kind, handle), held)
-    held.meanwhile(handle, lambda: handle.resume(Stop("enough")))
+    held.act_meanwhile(handle, lambda: handle.resume(Stop("enough")))
     assert end_of(kind, handle, driver).termination == StopCondition("enough")
     assert [message["role"] for message in handle.messages] == ["user", "assistant", "user"]
 
@@ -103,7 +103,7 @@ def test_a_stop_while_the_thread_of_a_tool_starts_says_that_it_runs(kind: str) -
         driver = Background(lambda: turn(kind, handle))
         held.wait()
         handle.resume(Stop("enough"))
-        assert [each.name for each in completed(driver.result()).running] == ["look"]
+        assert [each.name for each in expect_completed(driver.result()).running] == ["look"]
     finally:
         threading.setprofile(None)
         held.let_go()
@@ -120,8 +120,8 @@ def test_a_loop_that_is_continued_before_its_turn_is_handed_out_goes_on(kind: st
     handle = loop(kind, [reply(calls=[("look", {})]), reply("done")])
     held = Held("take_error")
     driver = Background(lambda: turn(kind, handle), held)
-    held.meanwhile(handle, lambda: handle.resume(Continue()))
-    ended = completed(driver.result())
+    held.act_meanwhile(handle, lambda: handle.resume(Continue()))
+    ended = expect_completed(driver.result())
     assert ended.text == "done"
     assert turn(kind, handle) is ended
 
@@ -139,8 +139,8 @@ def test_a_decision_and_a_command_before_the_turn_is_handed_out_are_followed(kin
         waiting.approve(waiting.pending[0], {"path": "other"})
         waiting.continue_loop()
 
-    held.meanwhile(handle, say)
-    assert yielded(driver.result()).reason == "tools_executed"
+    held.act_meanwhile(handle, say)
+    assert expect_yielded(driver.result()).reason == "tools_executed"
 
 
 @either_kind
@@ -150,7 +150,7 @@ def test_an_injection_while_an_edit_is_adopted_is_not_lost(kind: str) -> None:
     handle.messages_mut()[0]["content"] = "edited"
     held = Held("refuse_invalid")
     driver = Background(lambda: turn(kind, handle), held)
-    held.meanwhile(handle, lambda: handle.resume(InjectMessages([user("and this")])))
+    held.act_meanwhile(handle, lambda: handle.resume(InjectMessages([user("and this")])))
     driver.result()
     while not handle.is_finished:
         if (waiting := handle.pending_turn) is not None:
@@ -164,7 +164,7 @@ def test_an_injection_while_an_edit_is_adopted_is_not_lost(kind: str) -> None:
 def test_run_goes_on_with_every_caller_that_continues(place: str) -> None:
     """What another thread says between two steps of `run` never comes back to its caller as an error."""
     handle = sync_loop([reply(calls=[("look", {})]), reply(calls=[("look", {})]), reply("done")], [look])
-    first = yielded(handle.next_turn())
+    first = expect_yielded(handle.next_turn())
     held = Held(place)
     runner = Background(handle.run, held)
 
@@ -173,8 +173,8 @@ def test_run_goes_on_with_every_caller_that_continues(place: str) -> None:
             with suppress(IllegalCommand):  # `run` may continue between these two lines, too
                 waiting.continue_loop()
 
-    held.meanwhile(handle, go_on)
-    assert completed(runner.result()).text == "done"
+    held.act_meanwhile(handle, go_on)
+    assert expect_completed(runner.result()).text == "done"
     assert first.is_spent
 
 
@@ -200,10 +200,10 @@ def test_a_left_behind_tool_may_end_just_as_the_next_turn_begins(kind: str, plac
     def end() -> None:
         for gate in gates.values():
             gate.opened.set()
-        awaited(ends)
+        wait_for(ends)
 
-    held.meanwhile(handle, end)
-    turned = yielded(driver.result())
+    held.act_meanwhile(handle, end)
+    turned = expect_yielded(driver.result())
     assert [result.content for result in turned.results if result] == ["late but good"] * 2
 
 
@@ -218,7 +218,7 @@ def _interrupted_while_tools_run(
 
                     async def cancel() -> None:
                         for gate in gates.values():
-                            await anyio.to_thread.run_sync(awaited, gate.arrived)
+                            await anyio.to_thread.run_sync(wait_for, gate.arrived)
                         scope.cancel()
 
                     group.start_soon(cancel)
@@ -228,7 +228,7 @@ def _interrupted_while_tools_run(
         return
 
     arrived = [gate.arrived for gate in gates.values()]
-    with inside.interrupted_wait(handle, *arrived), pytest.raises(KeyboardInterrupt):
+    with inside.interrupt_wait(handle, *arrived), pytest.raises(KeyboardInterrupt):
         handle.next_turn()
 
 
@@ -240,7 +240,7 @@ def _ends_of(handle: ToolLoopHandle | AsyncToolLoopHandle, count: int) -> thread
         if next(rings) == count:
             ended.set()
 
-    inside.before_each_notification(handle, notified)
+    inside.call_before_each_notification(handle, notified)
     return ended
 
 
@@ -252,7 +252,7 @@ def test_a_call_whose_thread_has_not_got_going_is_not_given_up() -> None:
     @tool
     def exits() -> str:
         """Exit, as soon as the other thread is there."""
-        awaited(standing)
+        wait_for(standing)
         raise SystemExit
 
     @tool
@@ -264,7 +264,7 @@ def test_a_call_whose_thread_has_not_got_going_is_not_given_up() -> None:
     def hold(frame: FrameType, event: str, argument: object) -> None:
         if frame.f_code.co_name == "launch" and threading.current_thread().name == "toolloop-toolu_2":
             standing.set()
-            awaited(go)
+            wait_for(go)
 
     def let_go(frame: FrameType, event: str, argument: object) -> None:
         if frame.f_code.co_name == "poll":  # the turn has looked at what it woke up with
@@ -280,7 +280,7 @@ def test_a_call_whose_thread_has_not_got_going_is_not_given_up() -> None:
         threading.settrace(before_threads)
         assert ran == []
         sys.settrace(let_go)
-        turn = yielded(handle.next_turn())
+        turn = expect_yielded(handle.next_turn())
     finally:
         sys.settrace(before)
         threading.settrace(before_threads)
@@ -288,4 +288,4 @@ def test_a_call_whose_thread_has_not_got_going_is_not_given_up() -> None:
     assert [(each.id, each.why) for each in turn.pending] == [("toolu_1", "uncertain")]
     assert ran == ["ran"]
     turn.answer("toolu_1", "it exited")
-    assert completed(handle.run()).text == "fine"
+    assert expect_completed(handle.run()).text == "fine"

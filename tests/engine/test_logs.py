@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.kit.concurrency import Gate, either_kind, make, turn
-from tests.kit.support import completed, yielded
+from tests.kit.support import expect_completed, expect_yielded
 from toolloop import ToolRegistry, tool
 from toolloop.responses import AnthropicMessagesToolResponseAdapter
 from toolloop.testing import reply
@@ -46,7 +46,7 @@ def test_each_record_about_a_call_has_the_loop(kind: str, caplog: pytest.LogCapt
     calls = [("say", {"text": "yes"}), ("say", {"text": "no!"})]
     tools = ToolRegistry([say], adapter=Fragile())
     handle = make(kind, [reply(calls=calls)], tools, result_filters=[broken_filter])
-    yielded(turn(kind, handle))
+    expect_yielded(turn(kind, handle))
     assert {(level, message.partition(":")[0], loop) for level, message, loop in logged(caplog)} == {
         ("INFO", "tool call answered", "loop"),
         ("ERROR", "the response adapter failed", "loop"),
@@ -67,9 +67,9 @@ def test_a_late_end_is_not_a_warning(kind: str, caplog: pytest.LogCaptureFixture
         return "too late"
 
     handle = make(kind, [reply(calls=[("slow", {})]), reply("fine")], [slow])
-    yielded(turn(kind, handle)).continue_loop()
+    expect_yielded(turn(kind, handle)).continue_loop()
     gate.opened.set()
-    assert completed(turn(kind, handle)).text == "fine"
+    assert expect_completed(turn(kind, handle)).text == "fine"
     found = logged(caplog)
     assert ("WARNING", "a tool exceeded its timeout", "loop") in found
     assert [level for level, _, _ in found if level != "INFO"] == ["WARNING"]

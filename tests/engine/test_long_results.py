@@ -11,8 +11,8 @@ from hypothesis import given, strategies as st
 
 from tests.kit.each import each
 from tests.kit.effort import examples
-from tests.kit.loop_trees import bare, task
-from tests.kit.support import yielded
+from tests.kit.loop_trees import make_bare, task
+from tests.kit.support import expect_yielded
 from tests.kit.tools import params, user
 from tests.measured.speed.work import counting
 from tests.promises.properties.checked_tools import PNG
@@ -53,7 +53,7 @@ def handle_of(script: Any, tools: Any = (log,), **config: Any) -> ToolLoopHandle
 def test_the_model_gets_both_ends_and_reads_the_rest() -> None:
     """At most `head + tail` characters a call, which are not kept again. The caller sees the whole result."""
     handle = handle_of([reply(calls=[LOG]), read("log-1", 20, 999), DONE])
-    turn = yielded(handle.next_turn())
+    turn = expect_yielded(handle.next_turn())
     (result,) = turn.results
     assert result is not None
     assert result.content == WHOLE
@@ -116,7 +116,7 @@ def test_it_is_read_after_a_sleep_from_a_snapshot_and_in_a_fork(how: str) -> Non
     parts: dict[str, Any] = {"tools": [log], "config": LoopConfig(keep_results=KEEP)}
     provider = ScriptedProvider(lambda _: next(left))
     handle = ToolLoopHandle.open(store, "loop", provider, params=params(messages=[user("Read.")]), **parts)
-    yielded(handle.next_turn())
+    expect_yielded(handle.next_turn())
     if how == "sleep":
         handle.close()
         handle = ToolLoopHandle.open(store, "loop", provider, **parts)
@@ -149,7 +149,7 @@ def test_it_is_read_from_a_checkpoint(tmp_path: Path) -> None:
     with SqliteStore(tmp_path / "loops.db") as store:
         handle = ToolLoopHandle.open(store, "loop", params=params(messages=[user("Read.")]), **parts)
         for _ in range(5):
-            yielded(handle.next_turn()).continue_loop()
+            expect_yielded(handle.next_turn()).continue_loop()
         handle.close()
         known = read_checkpoint("loop", store.checkpoint("loop", meaning=MEANING) or b"")
         assert [name for name, _ in known.state.root.results][:2] == ["log-1", "log-2"]
@@ -258,7 +258,7 @@ def test_without_a_config_the_stored_one_brings_the_reader(how: str) -> None:
     handle = ToolLoopHandle.open(
         store, "loop", provider, params=params(messages=[user("Read.")]), tools=[log], config=config
     )
-    yielded(handle.next_turn())
+    expect_yielded(handle.next_turn())
     snapshot = handle.snapshot()
     handle.close()
     if how == "sleep":
@@ -288,7 +288,7 @@ def test_a_masked_result_is_read_in_the_same_way() -> None:
 def test_a_loop_inside_a_call_reads_its_own_results_alone() -> None:
     """With its own configuration."""
     config = LoopConfig(keep_results=KEEP)
-    kid = sub_loop("kid", "Read.", params=bare(), tools=[log], config=config)
+    kid = sub_loop("kid", "Read.", params=make_bare(), tools=[log], config=config)
     seen: list[Any] = []
 
     def answer(body: Any) -> Any:
@@ -341,7 +341,7 @@ def test_a_tool_of_that_name_is_refused_at_construction() -> None:
     with pytest.raises(BadTool, match=r"config\.keep_results adds a tool of that name"):
         handle_of([DONE], [taken])
     with pytest.raises(BadTool, match=r"config\.keep_results adds a tool of that name"):
-        sub_loop("kid", "Read.", params=bare(), tools=[taken], config=LoopConfig(keep_results=KEEP))
+        sub_loop("kid", "Read.", params=make_bare(), tools=[taken], config=LoopConfig(keep_results=KEEP))
     defined = {"name": "read_result", "input_schema": {"type": "object"}}
     with pytest.raises(BadTool, match="read_result"):
         ToolLoopHandle(ScriptedProvider([DONE]), params=params(tools=[defined]), config=LoopConfig(keep_results=KEEP))

@@ -11,9 +11,9 @@ from tests.journal.test_stored_time import START, Clock, told
 from tests.kit.concurrency import either_kind
 from tests.kit.each import each
 from tests.kit.loop_trees import kid, task, tree_of
-from tests.kit.support import results_in, yielded
+from tests.kit.support import expect_yielded, results_in
 from tests.kit.tools import LOOK, SEND, params, user
-from tests.kit.world import APPROVED, AnyHandle, World, held
+from tests.kit.world import APPROVED, AnyHandle, World, hold_at
 from toolloop import AsyncToolLoopHandle, LoopConfig, ToolLoopHandle, tool
 from toolloop.errors import CallerError
 from toolloop.events import LoopFinished
@@ -37,7 +37,7 @@ def test_a_loop_that_stops_ends_without_a_further_request(kind: str) -> None:
     clock = Clock()
     at = world(kind, clock)
     party = at.open()
-    yielded(party.run())
+    expect_yielded(party.run())
     clock.now += 60
     done = party.run().unwrap()
     assert (done.termination, done.termination.kind, len(at.requests)) == (Expired("send"), "expired", 1)
@@ -53,7 +53,7 @@ def test_who_decides_after_the_end_is_refused_and_a_user_may_go_on(kind: str) ->
     clock = Clock()
     at = world(kind, clock)
     party, other = at.open(), at.open()
-    yielded(party.run())
+    expect_yielded(party.run())
     clock.now += 60
     with pytest.raises(CallerError, match="t2"):
         other.decide(t2=APPROVED)
@@ -70,7 +70,7 @@ def test_the_rule_is_stored_with_the_loop(kind: str) -> None:
     clock = Clock()
     at = world(kind, clock)
     first = at.open()
-    yielded(first.run())
+    expect_yielded(first.run())
     snapshot = first.handle.snapshot()
     first.close()
     clock.now += 60
@@ -89,8 +89,8 @@ def test_a_sibling_that_runs_keeps_its_result() -> None:
     clock = Clock()
     at = world("sync", clock, execution="ready")
     party = at.open()
-    yielded(party.run()).continue_loop()
-    with held(at, "t3", party) as turn:
+    expect_yielded(party.run()).continue_loop()
+    with hold_at(at, "t3", party) as turn:
         clock.now += 60
     done = turn.result().unwrap()
     assert done.termination == Expired("send")
@@ -104,10 +104,10 @@ def test_a_sibling_that_still_runs_is_waited_for(kind: str) -> None:
     clock = Clock()
     at = world(kind, clock, execution="ready")
     party = at.open()
-    yielded(party.run()).continue_loop()
+    expect_yielded(party.run()).continue_loop()
     party.flush()
     other = at.open()
-    with held(at, "t3", party) as turn:
+    with hold_at(at, "t3", party) as turn:
         other.say(lambda: other.handle.tick(START + 60))
     assert turn.result().unwrap().termination == Expired("send")
     assert [each["content"] for each in results_in(party.handle.messages[-1])] == [EXPIRED, "text of a"]
@@ -130,7 +130,7 @@ def test_a_loop_inside_a_call_ends_by_its_own_rule(kind: str) -> None:
     asked = {**params(), "messages": [user("go")]}
     handle = make(tree.provider(), params=asked, tools=[child], clock=clock, store=MemoryStore(), loop_id="loop")
     party = AnyHandle(kind, handle)
-    yielded(party.run())
+    expect_yielded(party.run())
     clock.now += 60
     done = party.run().unwrap()
     assert (done.text, done.termination, tree.asked) == ("done", NaturalEnd(), ["go", "one", "go"])
@@ -144,7 +144,7 @@ def test_a_loop_that_continues_tells_the_model() -> None:
     clock = Clock()
     at = world("sync", clock, on_expiry="continue")
     party = at.open()
-    yielded(party.run())
+    expect_yielded(party.run())
     clock.now += 60
     assert party.run().unwrap().termination == NaturalEnd()
     assert told(at)[0] == (EXPIRED, True)

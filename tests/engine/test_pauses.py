@@ -9,9 +9,9 @@ from tests.compaction.compaction_stories import Reader, Reading, read, reading, 
 from tests.kit.concurrency import either_driver, play
 from tests.kit.each import each
 from tests.kit.streams import read as read_turn
-from tests.kit.support import refused
+from tests.kit.support import expect_refusal
 from tests.kit.tools import TOOLS, params, user
-from tests.kit.world import Handle, World, over_http_of
+from tests.kit.world import Handle, World, start_over_http_of
 from toolloop import (
     AsyncToolRunner,
     Completed,
@@ -77,7 +77,7 @@ def test_a_pause(face: str, scene: str, driver: str) -> None:
 
     async def story() -> None:
         ran: list[Any] = []
-        async with over_http_of(driver, script, asked) as talk:
+        async with start_over_http_of(driver, script, asked) as talk:
             parts: dict[str, Any] = {"params": asked, "tools": TOOLS, "config": LoopConfig(max_pauses=pauses)}
             replies, ended = await drive(face, talk, ran, parts)
             assert ended == kind
@@ -157,13 +157,13 @@ def test_an_edit_before_a_pause_that_needs_its_thinking_is_refused(driver: str) 
         async with reading(driver, pausing()) as at:
             turn = await to_the_pause(at)
             edit(at.handle)
-            with refused(at.handle, IllegalCommand, "has paused", "resume(Stop())"):
+            with expect_refusal(at.handle, IllegalCommand, "has paused", "resume(Stop())"):
                 turn.continue_loop()
             assert len(at.sent_bodies) == 3
             at.handle.messages_mut()[0] = user("Read the book.")
             turn.continue_loop()
             assert (await at.to_the_end()).text == "done"
-            assert thoughts_in(at.sent()) == ["thought 1", "thought 2", "a long thought"]
+            assert thoughts_in(at.list_sent()) == ["thought 1", "thought 2", "a long thought"]
 
     play(driver, story)
 
@@ -181,7 +181,7 @@ def test_other_words_before_such_a_pause_are_refused(what: str) -> None:
     async def story() -> None:
         async with reading("sync", pausing()) as at:
             turn = await to_the_pause(at)
-            with refused(at.handle, IllegalCommand, "has paused", "resume(Stop())"):
+            with expect_refusal(at.handle, IllegalCommand, "has paused", "resume(Stop())"):
                 at.handle.update_params(**OTHERWISE[what])
             assert len(at.sent_bodies) == 3
             at.handle.update_params(max_tokens=300)
@@ -207,11 +207,11 @@ def test_stop_takes_the_edit_over(how: str) -> None:
             turn = await to_the_pause(at)
             edit(at.handle)
             STOPS[how](at.handle, turn)
-            assert (await at.adone()).termination == StopCondition("enough")
+            assert (await at.aexpect_done()).termination == StopCondition("enough")
             assert at.handle.messages[0] == OTHER
             assert "Hm." not in str(at.handle.messages)
             at.handle.follow_up([user("Go on.")])
-            assert (await at.adone()).text == "done"
-            assert at.sent()[0] == OTHER
+            assert (await at.aexpect_done()).text == "done"
+            assert at.list_sent()[0] == OTHER
 
     play("sync", story)

@@ -10,7 +10,7 @@ from attrs import define, field
 from tests.kit.concurrency import either_kind
 from tests.kit.each import each
 from tests.kit.loop_trees import kid, task, tree_of
-from tests.kit.support import yielded
+from tests.kit.support import expect_yielded
 from tests.kit.tools import params, user
 from tests.kit.world import AnyHandle, wait
 from toolloop import (
@@ -188,7 +188,7 @@ def test_asks_of_several_loops_are_one_wait(kind: str) -> None:
     """Each is a demand: the reasons of all, fresh if any is, and the least time."""
     asks = [[Ask("one", expires_in=50.0), Ask("two", fresh=True)], Ask("three", expires_in=20.0)]
     tree = Tree(asks, kind)
-    (waiting,) = yielded(tree.open().run()).pending
+    (waiting,) = expect_yielded(tree.open().run()).pending
     assert is_fresh(tree)
     state = tree.again().handle.state
     found = state.loops["one",].round
@@ -205,7 +205,7 @@ def test_each_policy_is_asked_once_for_each_input(kind: str) -> None:
     """Outermost first; about an edit of a person, and of the inner policy, too."""
     tree = Tree([None, Ask(), None], kind)
     party = tree.open()
-    turn = yielded(party.run())
+    turn = expect_yielded(party.run())
     assert [(depth, given) for depth, given, _ in tree.asked] == [(0, "a"), (1, "a"), (2, "a")]
     party.say(lambda: turn.approve(turn.pending[0], EDITED, by="ana"))
     party.run().unwrap()
@@ -226,7 +226,7 @@ def test_an_edit_by_the_inner_policy_needs_the_outer_one(verdict: Any) -> None:
     if verdict is None:
         assert tree.ran == ["z"]
         return
-    assert yielded(result).pending[0].effective_input == {"path": "a"}
+    assert expect_yielded(result).pending[0].effective_input == {"path": "a"}
     assert (tree.ran, is_fresh(tree)) == ([], isinstance(verdict, Deny))
 
 
@@ -235,7 +235,7 @@ def test_after_an_edit_the_outer_policy_may_deny(kind: str) -> None:
     """Also where only the inner one asked before."""
     tree = Tree([lambda asked: Deny("not z") if asked.effective_input == EDITED else None, Ask()], kind)
     party = tree.open()
-    turn = yielded(party.run())
+    turn = expect_yielded(party.run())
     party.say(lambda: turn.approve(turn.pending[0], EDITED, by="ana"))
     party.run().unwrap()
     assert tree.ran == []
@@ -246,7 +246,7 @@ def test_a_loop_that_wakes_up_asks_the_outer_policy_again(kind: str) -> None:
     """What was approved meanwhile does not run if the outer rule has changed."""
     tree = Tree([Ask(), None], kind)
     first = tree.open()
-    turn = yielded(first.run())
+    turn = expect_yielded(first.run())
     first.say(lambda: turn.approve(turn.pending[0], by="ana"))
     first.close()
     tree.verdicts[0] = Deny("not any more")

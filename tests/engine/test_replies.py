@@ -12,9 +12,9 @@ from hypothesis import example, given, strategies as st
 
 from tests.kit.each import each
 from tests.kit.effort import examples
-from tests.kit.support import completed, failed, results_in, yielded
+from tests.kit.support import expect_completed, expect_error, expect_yielded, results_in
 from tests.kit.tools import TOOLS, assistant, params, user
-from tests.kit.world import over_http
+from tests.kit.world import start_over_http
 from toolloop import Deny, MemoryStore, ToolLoopHandle
 from toolloop.errors import ModelError, ProtocolError
 from toolloop.events import BlocksLeftOut, InputDelta
@@ -64,14 +64,14 @@ def kinds(message: dict[str, Any]) -> list[str]:
 
 def follow(reason: str, content: str, joining: list[str], *, answered: bool) -> Any:
     """Drive one reply to its end and follow up; check what joined and what went out. Gives the end."""
-    with over_http([reply(stop_reason=reason, **CONTENTS[content]), reply("fine")], asked=SEARCHING) as at:
-        done = at.done()
+    with start_over_http([reply(stop_reason=reason, **CONTENTS[content]), reply("fine")], asked=SEARCHING) as at:
+        done = at.expect_done()
         assert done.response is not None
         assert done.response["stop_reason"] == reason
         assert at.did == []
         at.handle.follow_up([user("and now?")])
         assert at.handle.run().unwrap().text == "fine"
-        middle = at.sent()[1:-1]
+        middle = at.list_sent()[1:-1]
         assert [kinds(message) for message in middle if message["role"] == "assistant"] == (
             [joining] if joining else []
         )
@@ -110,8 +110,8 @@ def test_a_refusal_does_not_join(content: str) -> None:
 def test_a_refusal_tells_category_and_explanation() -> None:
     """The API's own words about a refusal are in the termination."""
     details = {"type": "refusal", "category": "cyber", "explanation": "It looks like an attack."}
-    with over_http([reply(stop_reason="refusal", stop_details=details)]) as at:
-        assert at.done().termination == Refused("cyber", "It looks like an attack.")
+    with start_over_http([reply(stop_reason="refusal", stop_details=details)]) as at:
+        assert at.expect_done().termination == Refused("cyber", "It looks like an attack.")
 
 
 @each("content", ["text", "both", "thinking and calls", "nothing"])
@@ -129,41 +129,41 @@ def test_a_pause_is_sent_back_without_a_user_turn_and_joins_with_its_end(reason:
     """A paused reply waits beside the history, goes back unchanged, and joins with the reply that ends the pause."""
     paused = reply("so far", content=[server_call("web_search", {"query": "x"})], stop_reason=reason)
     ending = reply(content=[server_result("web_search"), text("found")])
-    with over_http([paused, ending, reply("fine")], asked=SEARCHING) as at:
+    with start_over_http([paused, ending, reply("fine")], asked=SEARCHING) as at:
         turn = at.turn()
         assert (turn.reason, turn.calls, turn.pending) == ("paused", (), ())
         assert at.handle.messages == (user(),)
         turn.continue_loop()
-        done = at.done()
-        assert at.sent(1) == [user(), turn.message]
+        done = at.expect_done()
+        assert at.list_sent(1) == [user(), turn.message]
         assert done.termination == NaturalEnd()
         assert len(at.handle.messages) == 3
         at.handle.follow_up([user("more")])
         assert at.handle.run().unwrap().text == "fine"
-        assert at.sent() == [*at.sent(1), at.handle.messages[2], user("more")]
+        assert at.list_sent() == [*at.list_sent(1), at.handle.messages[2], user("more")]
 
 
 def test_a_tool_use_stop_without_a_call_is_an_error_that_counts_and_does_not_join() -> None:
     """It counts in usage and iterations, and the same request may be tried again."""
-    with over_http([reply("hm", stop_reason="tool_use"), reply("fine")]) as at:
-        failed = at.failed()
+    with start_over_http([reply("hm", stop_reason="tool_use"), reply("fine")]) as at:
+        failed = at.expect_failed()
         assert isinstance(failed.error, ProtocolError)
         assert (failed.iterations, failed.total_usage.input_tokens, len(at.handle.messages)) == (1, 10, 1)
         at.handle.retry()
-        assert at.done().iterations == 2
-        assert at.sent(0) == at.sent(1)
+        assert at.expect_done().iterations == 2
+        assert at.list_sent(0) == at.list_sent(1)
 
 
 def test_the_response_of_a_failed_loop_is_the_last_reply_that_made_sense() -> None:
     """Neither a failed request nor a reply that is an error stands for it."""
     asks = reply("Adding.", calls=[("add", {"a": 1, "b": 2})])
-    with over_http([asks, reply("hm", stop_reason="tool_use"), fault(400)]) as at:
+    with start_over_http([asks, reply("hm", stop_reason="tool_use"), fault(400)]) as at:
         at.turn().continue_loop()
         message = at.handle.into_result().response
         assert message is not None
         assert message["content"][0]["text"] == "Adding."
         for iterations in (2, 2):
-            error, result = at.failed().error, at.handle.into_result()
+            error, result = at.expect_failed().error, at.handle.into_result()
             assert (result.response, result.iterations) == (message, iterations)
             assert isinstance(result.termination, Failed)
             assert str(result.termination.error) == str(error)
@@ -175,12 +175,12 @@ def test_a_reply_without_a_stop_reason_is_a_retryable_error(reason: object) -> N
     """No stop reason means that the reply was cut off on the way: nothing of it joins."""
     body = {"type": "message", "role": "assistant", "content": [text("so")], "stop_reason": reason, "model": "m"}
     answer = verbatim(200, {"content-type": "application/json"}, json.dumps(body))
-    with over_http([answer, reply("fine")]) as at:
-        failed = at.failed()
+    with start_over_http([answer, reply("fine")]) as at:
+        failed = at.expect_failed()
         assert isinstance(failed.error, ProtocolError)
         assert (failed.retryable, at.handle.messages) == (True, (user(),))
         at.handle.retry()
-        assert at.done().text == "fine"
+        assert at.expect_done().text == "fine"
 
 
 def test_a_reply_joins_verbatim() -> None:
@@ -190,12 +190,12 @@ def test_a_reply_joins_verbatim() -> None:
         {"type": "text", "text": "a", "citations": None},
         {"type": "tool_use", "id": "toolu_1", "name": "unseen", "input": {"path": "x", "b": big, "a": [1.50, 1e10]}},
     ]
-    with over_http([reply(content=blocks), reply("fine")]) as at:
+    with start_over_http([reply(content=blocks), reply("fine")]) as at:
         at.turn().continue_loop()
-        at.done()
+        at.expect_done()
         sent = at.api.requests[1].body.decode()
         assert f'"input":{{"path":"x","b":{big},"a":[1.5,10000000000.0]}}' in sent
-        assert at.sent()[1] == assistant(blocks)
+        assert at.list_sent()[1] == assistant(blocks)
 
 
 @each(
@@ -209,8 +209,8 @@ def test_a_reply_joins_verbatim() -> None:
 )
 def test_the_parts_left_out_are_reported(reason: str, content: str, left_out: list[BlocksLeftOut]) -> None:
     """What of a reply does not join, an event names; a refusal as a whole does not join."""
-    with over_http([reply(stop_reason=reason, **CONTENTS[content])]) as at:
-        assert [event for event in at.done().events if isinstance(event, BlocksLeftOut)] == left_out
+    with start_over_http([reply(stop_reason=reason, **CONTENTS[content])]) as at:
+        assert [event for event in at.expect_done().events if isinstance(event, BlocksLeftOut)] == left_out
 
 
 @given(st.text(min_size=1, max_size=60))
@@ -223,37 +223,37 @@ def test_the_parts_left_out_are_reported(reason: str, content: str, left_out: li
 def test_an_id_that_the_api_would_refuse_is_replaced_before_anything_runs(given_id: str) -> None:
     """The calls run once, the request with their results is accepted, and so is an edit of the history after that."""
     calls = [call("picture", {"kind": "png"}, id=given_id), call("add", {"a": 1, "b": 2}, id="other")]
-    with over_http([reply(calls=calls), reply("fine"), reply("more")]) as at:
+    with start_over_http([reply(calls=calls), reply("fine"), reply("more")]) as at:
         turn = at.turn()
         assert [each.id for each in turn.calls] == [block["id"] for block in turn.message["content"]]
         assert (turn.calls[0].id == given_id) == bool(re.fullmatch("[a-zA-Z0-9_-]+", given_id))
         assert [result is not None and result.is_error for result in turn.results] == [False, False]
         turn.continue_loop()
-        at.done()
+        at.expect_done()
         assert sorted(name for name, *_ in at.did) == ["add", "picture"]
         at.handle.messages_mut()[0] = user("edited")
         at.handle.follow_up([user("and now?")])
         assert at.handle.run().unwrap().text == "more"
-        assert check(at.sent()) == []
+        assert check(at.list_sent()) == []
 
 
 @each("streams", [False, True])
 def test_a_replaced_id_is_the_same_wherever_it_is_shown(streams: bool) -> None:
     """In pieces of the reply, in events, in the response and after waking up; it begins with what is readable of it."""
-    with over_http(
+    with start_over_http(
         [reply(calls=[call("write", {"path": "a", "text": "b"}, id="functions.pay:0")]), reply("fine")]
     ) as at:
         pieces: list[Any] = []
         if streams:
             with at.handle.stream_turn() as stream:
                 pieces = [event for event in stream if isinstance(event, InputDelta)]
-        turn = yielded(at.handle.pending_turn if streams else at.handle.next_turn())
+        turn = expect_yielded(at.handle.pending_turn if streams else at.handle.next_turn())
         (name,) = {turn.calls[0].id, turn.message["content"][0]["id"], *(piece.call_id for piece in pieces)}
         assert re.fullmatch("functions_pay_0_[0-9a-f]{12}", name)
         assert bool(pieces) == streams
         copy = ToolLoopHandle.restore(at.handle.snapshot(), ScriptedProvider([reply("fine")]), tools=TOOLS)
         copy.decide({name: Deny("no")})
-        assert completed(copy.run()).text == "fine"
+        assert expect_completed(copy.run()).text == "fine"
 
 
 @each("streams", [False, True])
@@ -265,7 +265,7 @@ def test_the_given_id_is_kept_beside_the_new_one(streams: bool) -> None:
         if streams:
             with handle.stream_turn() as stream:
                 list(stream)
-        response = completed(handle.next_turn()).response
+        response = expect_completed(handle.next_turn()).response
     assert response is not None
     (new,) = (block["id"] for block in response["content"])
     assert response["given_ids"] == {new: "functions.pay:0"}
@@ -277,13 +277,15 @@ def test_the_id_of_a_server_call_is_replaced_with_that_of_its_result_in_a_later_
     """A pause may come between them."""
     paused = reply(content=[server_call("web_search", {"query": "x"}) | {"id": "search:0"}], stop_reason="pause_turn")
     ending = reply(content=[server_result("web_search") | {"tool_use_id": "search:0"}, text("found")])
-    with over_http([paused, ending, reply("fine")], asked=SEARCHING) as at:
+    with start_over_http([paused, ending, reply("fine")], asked=SEARCHING) as at:
         at.turn().continue_loop()
-        assert at.done().text == "found"
+        assert at.expect_done().text == "found"
         at.handle.follow_up([user("and now?")])
-        at.done()
-        assert check(at.sent()) == []
-        ids = {block.get("id", block.get("tool_use_id")) for m in at.sent()[1:3] for block in m["content"]} - {None}
+        at.expect_done()
+        assert check(at.list_sent()) == []
+        ids = {block.get("id", block.get("tool_use_id")) for m in at.list_sent()[1:3] for block in m["content"]} - {
+            None
+        }
         assert [name.startswith("srvtoolu_search_0_") for name in ids] == [True]
 
 
@@ -345,16 +347,16 @@ NO_REPLIES: dict[str, Any] = {
 def test_a_reply_that_makes_no_sense_is_an_error_result(given: Any) -> None:
     """It joins nothing and breaks nothing: the loop can be read, put to sleep, and told to try again."""
     handle = ToolLoopHandle(Gives(given), params=params())
-    error = failed(handle.next_turn())
+    error = expect_error(handle.next_turn())
     assert isinstance(error.error, ProtocolError)
     assert str(error.error).strip()
-    assert failed(handle.next_turn()) is error
+    assert expect_error(handle.next_turn()) is error
     assert (handle.messages, handle.is_finished, handle.view()["state"]) == ((user(),), True, "Failed")
     assert isinstance(handle.into_result().iterations, int)
     copy = ToolLoopHandle.restore(handle.snapshot(), Gives(given))
-    assert isinstance(failed(copy.next_turn()).error, ProtocolError)
+    assert isinstance(expect_error(copy.next_turn()).error, ProtocolError)
     handle.retry()
-    assert completed(handle.next_turn()).text == "fine"
+    assert expect_completed(handle.next_turn()).text == "fine"
 
 
 class MuteError(Exception):
@@ -368,12 +370,12 @@ class MuteError(Exception):
 def test_whatever_a_provider_raises_is_an_error_result(error: Exception) -> None:
     """The outside world failed; the exception is the cause, and its type is named."""
     handle = ToolLoopHandle(ScriptedProvider([error, reply("fine")]), params=params())
-    result = failed(handle.next_turn())
+    result = expect_error(handle.next_turn())
     assert isinstance(result.error, ModelError)
     assert type(error).__name__ in str(result.error)
     assert result.error.__cause__ is error
     handle.retry()
-    assert completed(handle.next_turn()).text == "fine"
+    assert expect_completed(handle.next_turn()).text == "fine"
 
 
 @each("levels", [600, 900])
@@ -381,11 +383,11 @@ def test_a_reply_that_is_nested_deep_does_not_stand_in_the_way_of_an_edit(levels
     """Parts that no caller edited are kept unchanged, however deep; the rest of the history can be edited."""
     deep = call("add", {"a": nested(levels)}, id="toolu_1")
     handle = ToolLoopHandle(ScriptedProvider([reply(calls=[deep]), reply("so"), reply("fine")]), params=params())
-    assert completed(handle.run()).text == "so"
+    assert expect_completed(handle.run()).text == "so"
     working = handle.messages_mut()
     working[0] = user("edited")
     handle.follow_up([user("more")])
-    assert completed(handle.run()).text == "fine"
+    assert expect_completed(handle.run()).text == "fine"
     assert handle.messages[0] == user("edited")
     assert handle.messages[1]["content"] == [deep]
 
@@ -396,5 +398,5 @@ def test_a_surrogate_of_the_model_does_not_stand_in_the_way_of_an_edit() -> None
     handle.run()
     handle.messages_mut()[0] = user("edited")
     handle.follow_up([user("more")])
-    assert completed(handle.run()).text == "fine"
+    assert expect_completed(handle.run()).text == "fine"
     assert handle.messages[1]["content"] == [{"type": "text", "text": "a\ud800"}]

@@ -13,7 +13,7 @@ import pytest
 from tests.kit.concurrency import (
     DEADLINE,
     async_loop,
-    cancelled_after,
+    cancel_after,
     cross,
     either_kind,
     make,
@@ -23,7 +23,7 @@ from tests.kit.concurrency import (
     turn,
 )
 from tests.kit.each import each
-from tests.kit.support import completed, yielded
+from tests.kit.support import expect_completed, expect_yielded
 from tests.kit.tools import PAY
 from tests.kit.world import ID, World
 from toolloop import Continue, LoopConfig, MemoryStore, ToolCall, ToolContext, ToolError, ToolLoopHandle, tool
@@ -48,7 +48,7 @@ def fail() -> str:
 
 
 def told(executed: Any) -> list[Any]:
-    return [result and (result.content, result.is_error) for result in yielded(executed).results]
+    return [result and (result.content, result.is_error) for result in expect_yielded(executed).results]
 
 
 def upper(_call: ToolCall, content: Any) -> Any:
@@ -64,7 +64,7 @@ def test_filters_run_in_order_and_each_is_reported(kind: str) -> None:
         return content[:3]
 
     handle = make(kind, [SAYS, reply("fine")], [say], result_filters=[shorten, upper])
-    executed = yielded(turn(kind, handle))
+    executed = expect_yielded(turn(kind, handle))
     assert told(executed) == [("ONE", False)]
     call_id = executed.calls[0].id
     assert [event for event in executed.events if isinstance(event, ResultFiltered)] == [
@@ -73,7 +73,7 @@ def test_filters_run_in_order_and_each_is_reported(kind: str) -> None:
     ]
     assert "two" not in str(handle.snapshot())
     handle.resume(Continue())
-    assert completed(turn(kind, handle)).text == "fine"
+    assert expect_completed(turn(kind, handle)).text == "fine"
 
 
 @on_both_backends
@@ -99,7 +99,7 @@ def test_an_async_filter_is_awaited_also_for_a_tool_that_runs_in_a_thread(backen
 def test_none_leaves_a_result_as_it_was() -> None:
     """And so does the same content; neither is reported."""
     filters = [lambda _call, _content: None, lambda _call, content: content]
-    executed = yielded(turn("sync", sync_loop([SAYS], [say], result_filters=filters)))
+    executed = expect_yielded(turn("sync", sync_loop([SAYS], [say], result_filters=filters)))
     assert told(executed) == [("one two three", False)]
     assert not any(isinstance(event, ResultFiltered) for event in executed.events)
 
@@ -120,7 +120,7 @@ def test_errors_answers_and_denials_are_not_filtered() -> None:
 
     calls: list[Any] = [("fail", {}), call("ask", id="a"), call("ask", id="b"), ("gone", {}), call("say", id="said")]
     handle = sync_loop([reply(calls=calls)], [fail, ask, say], result_filters=[note])
-    waiting = yielded(handle.next_turn())
+    waiting = expect_yielded(handle.next_turn())
     waiting.answer("a", "an answer")
     waiting.deny("b", "no")
     waiting.continue_loop()
@@ -203,10 +203,10 @@ def test_a_turn_cancelled_in_a_filter_keeps_what_the_tool_returned(of_thread: bo
     handle = async_loop(script, [in_thread if of_thread else in_task], result_filters=[forever])
 
     async def main() -> None:
-        await cancelled_after(handle, inside)
+        await cancel_after(handle, inside)
         assert told(await handle.next_turn()) == [("raw", False)]
         handle.resume(Continue())
-        assert completed(await handle.next_turn()).text == "fine"
+        assert expect_completed(await handle.next_turn()).text == "fine"
 
     run_async("asyncio", main)
     assert ran == ["work"]
@@ -251,9 +251,9 @@ def test_what_a_tool_returned_is_recorded_though_its_loop_ended_in_a_filter() ->
     def end_elsewhere(shown: ToolCall, _content: Any) -> str:
         asked.append(shown.id)
         other = world.open(take_over=True)
-        yielded(other.next_turn())
+        expect_yielded(other.next_turn())
         other.handle.stop("enough")
-        completed(other.run())
+        expect_completed(other.run())
         first.flush()
         return "not awaited"
 
@@ -320,7 +320,7 @@ def test_progress_is_seen_between_start_and_end_in_its_order(kind: str) -> None:
     """By observers at once, and on the result of the turn."""
     seen: list[Any] = []
     handle = make(kind, [reply(calls=[("steps", {"count": 2})])], [steps], observers=[seen.append])
-    executed = yielded(turn(kind, handle))
+    executed = expect_yielded(turn(kind, handle))
     call_id = executed.calls[0].id
     events = [event for event in seen if isinstance(event, (CallStarted, CallProgress, CallFinished))]
     assert events == [
@@ -345,7 +345,7 @@ def test_an_async_tool_reports_too() -> None:
         return "done"
 
     handle = async_loop([reply(calls=[("work", {})])], [work])
-    executed = yielded(run_async("asyncio", handle.next_turn))
+    executed = expect_yielded(run_async("asyncio", handle.next_turn))
     (event,) = (event for event in executed.events if isinstance(event, CallProgress))
     assert (event.message, event.progress, event.total) == (None, 0.5, None)
 
@@ -362,7 +362,7 @@ def test_a_report_after_the_end_is_not_heard() -> None:
         return "done"
 
     handle = sync_loop([reply(calls=[("work", {})])], [work], observers=[seen.append])
-    yielded(handle.next_turn())
+    expect_yielded(handle.next_turn())
     before = len(seen)
     kept[0].report("hello?")
     assert len(seen) == before

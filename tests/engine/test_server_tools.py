@@ -21,7 +21,7 @@ from tests.engine.servers import (
     read_adopted,
     tools_sent,
 )
-from tests.kit.concurrency import awaited, heard, on_both_backends, run_async
+from tests.kit.concurrency import on_both_backends, run_async, wait_for, wait_in_loop_for
 from tests.kit.failing import event_names
 from tests.kit.tools import transfer
 from tests.kit.world import ID, World, store_at
@@ -261,14 +261,14 @@ def test_a_server_of_a_thread_does_not_block_the_event_loop(backend: str) -> Non
 
     def fetch() -> list[Any]:
         asked.set()
-        awaited(answered)
+        wait_for(answered)
         return [transfer]
 
     async def main() -> None:
         handle = AsyncToolLoopHandle(AsyncScriptedProvider([reply("one")]), params=PARAMS, tools=tools)
         async with create_task_group() as group:
             group.start_soon(handle.run)
-            await heard(asked)
+            await wait_in_loop_for(asked)
             answered.set()
         assert [facts.name for facts in handle.state.root.setup.tools] == ["pay"]
 

@@ -11,7 +11,7 @@ import anyio.to_thread
 
 from tests.kit.concurrency import async_loop, on_both_backends, run_async, sync_loop
 from tests.kit.each import each
-from tests.kit.support import completed, yielded
+from tests.kit.support import expect_completed, expect_yielded
 from tests.kit.tools import params
 from toolloop import Approve, AsyncToolLoopHandle, LoopConfig, Stop, ToolCall, sub_loop, tool
 from toolloop.terminations import StopCondition, Timeout
@@ -55,7 +55,7 @@ def test_after_a_stop_nothing_more_is_asked(kind: str, ends: str) -> None:
     else:
         handle = async_loop([calls], [say], **options)
         turn = run_async("asyncio", handle.next_turn)
-    assert completed(turn).termination == StopCondition("enough")
+    assert expect_completed(turn).termination == StopCondition("enough")
     assert asked == (["policy a"] if ends == "policy" else ["policy a", "first a", "second a"])
 
 
@@ -80,7 +80,7 @@ def test_a_stop_does_not_wait_for_a_slow_function(backend: str, option: str) -> 
             tasks.start_soon(_stop_after, begun[0], handle)
             return await handle.next_turn()
 
-    assert completed(run_async(backend, main)).termination == StopCondition("enough")
+    assert expect_completed(run_async(backend, main)).termination == StopCondition("enough")
 
 
 async def _stop_after(begun: anyio.Event, handle: AsyncToolLoopHandle) -> None:
@@ -92,7 +92,7 @@ async def _stop_after(begun: anyio.Event, handle: AsyncToolLoopHandle) -> None:
 def test_a_time_limit_does_not_wait_for_a_slow_filter(backend: str) -> None:
     """A filter belongs to the run of the call, which the limit bounds."""
     handle = async_loop([TWO], [say], timeout=0.05, stop_grace=0.1, result_filters=[_for_ever])
-    assert completed(run_async(backend, handle.next_turn)).termination == Timeout(0.05)
+    assert expect_completed(run_async(backend, handle.next_turn)).termination == Timeout(0.05)
 
 
 @on_both_backends
@@ -143,6 +143,6 @@ def test_what_a_policy_says_of_an_old_call_does_not_count_for_a_new_one(backend:
             tasks.start_soon(other)
             return await handle.run()
 
-    waiting = yielded(run_async(backend, main)).pending
+    waiting = expect_yielded(run_async(backend, main)).pending
     assert {each.name for each in waiting} == {"pay"}
     assert ran == []

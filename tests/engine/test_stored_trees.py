@@ -9,11 +9,11 @@ from typing import Annotated, Any
 import pytest
 
 from tests.engine.test_sub_loop_calls import gate
-from tests.kit.concurrency import DEADLINE, either_kind, run_async, told, turn
+from tests.kit.concurrency import DEADLINE, either_kind, list_contents, run_async, turn
 from tests.kit.each import each
 from tests.kit.failing import FailingStore, Moment, moment_of_append
-from tests.kit.loop_trees import bare, join, kid, parallel, tree_of
-from tests.kit.support import completed
+from tests.kit.loop_trees import ask_in_parallel, join, kid, make_bare, tree_of
+from tests.kit.support import expect_completed
 from tests.kit.tools import add
 from toolloop import Approve, AsyncToolLoopHandle, LoopConfig, ToolCall, ToolLoopHandle, sub_loop, tool
 from toolloop.errors import Drift, StoreError
@@ -33,11 +33,11 @@ def test_what_a_loop_came_to_is_taken_although_its_tool_is_gone(kind: str) -> No
         snapshots.append(handle.snapshot())
 
     config = {"result_filters": [look]}
-    loop_tree = tree_of(kind, {"go": parallel("one"), "one": [reply("said")]}, [kid()], config=config)
+    loop_tree = tree_of(kind, {"go": ask_in_parallel("one"), "one": [reply("said")]}, [kid()], config=config)
     handle = loop_tree.loop()
     turn(kind, handle)
-    awake = loop_tree.restored(snapshots[0], tools=[add], on_drift="accept")
-    assert told(turn(kind, awake)) == ["said"]
+    awake = loop_tree.restore(snapshots[0], tools=[add], on_drift="accept")
+    assert list_contents(turn(kind, awake)) == ["said"]
     assert loop_tree.asked == ["go", "one"]
 
 
@@ -57,9 +57,9 @@ def no_loop(prompt: Annotated[str, "The task, with everything that is needed for
 CHANGED: list[tuple[Any, tuple[str, ...], bool]] = [
     (kid([gate, add]), ("tool 'kid/add' is new",), True),
     (kid([gate], stop_when=lambda _: None), ("config.stop_when of tool 'kid' is new",), True),
-    (sub_loop("kid", "Do it.", params=bare(), tools=[gate]), ("the definition of tool 'kid' changed",), True),
+    (sub_loop("kid", "Do it.", params=make_bare(), tools=[gate]), ("the definition of tool 'kid' changed",), True),
     (
-        sub_loop("kid", "Do a part of it.", params=bare(system="New."), tools=[gate]),
+        sub_loop("kid", "Do a part of it.", params=make_bare(system="New."), tools=[gate]),
         ("the parameters of tool 'kid' changed",),
         True,
     ),
@@ -81,7 +81,7 @@ CHANGED: list[tuple[Any, tuple[str, ...], bool]] = [
 @each(("now", "changes", "is_adopted"), CHANGED)
 def test_a_loop_inside_a_call_is_compared_too(now: Any, changes: tuple[str, ...], is_adopted: bool) -> None:
     """With the tool that began it, before anything is recorded."""
-    said = {"go": parallel("one"), "one": [reply(calls=[call("gate", id="g")]), reply("back")]}
+    said = {"go": ask_in_parallel("one"), "one": [reply(calls=[call("gate", id="g")]), reply("back")]}
     loop_tree = tree_of("sync", said, [kid([gate])])
     handle = loop_tree.loop()
     turn("sync", handle)
@@ -108,7 +108,7 @@ def test_a_loop_inside_a_call_is_compared_too(now: Any, changes: tuple[str, ...]
 @each(("approval", "is_weaker"), [(True, False), (False, True)])
 def test_an_accepted_change_inside_a_call_begins_the_count_of_its_calls_again(approval: bool, is_weaker: bool) -> None:
     """The approval was for the gate of before. A stricter gate is not a reason to ask again."""
-    said = {"go": parallel("one"), "one": [reply(calls=[call("gate", id="g")]), reply("back")]}
+    said = {"go": ask_in_parallel("one"), "one": [reply(calls=[call("gate", id="g")]), reply("back")]}
     loop_tree = tree_of("sync", said, [kid([tool(gate.function, name="gate", needs_approval=lambda _: True)])])
     handle = loop_tree.loop()
     turn("sync", handle)
@@ -123,7 +123,7 @@ def test_an_accepted_change_inside_a_call_begins_the_count_of_its_calls_again(ap
     assert turned.unwrap().text == "all done"
 
 
-SAID = {"go": parallel("one", "two"), "one": [reply("back")], "two": [reply("back too")]}
+SAID = {"go": ask_in_parallel("one", "two"), "one": [reply("back")], "two": [reply("back too")]}
 
 
 def run_to_the_end(handle: ToolLoopHandle | AsyncToolLoopHandle, kind: str) -> Any:
@@ -149,12 +149,12 @@ def test_a_tree_outlives_a_store_that_fails_once_anywhere(kind: str, moment: Mom
             asked.append(str(given["prompt"]))
             if given["prompt"] == "two":
                 raise RuntimeError("there are no parameters")
-            return bare()
+            return make_bare()
 
         store = FailingStore(MemoryStore(), error=lambda: OSError("the disk is full"))
         store.fails = moment_of_append(store, number, moment)
         loop_tree = tree_of(kind, SAID, [sub_loop("kid", "Do a part of it.", params=params_of)])
-        done = completed(run_to_the_end(loop_tree.loop(store=store), kind))
+        done = expect_completed(run_to_the_end(loop_tree.loop(store=store), kind))
         assert done.text == "all done"
         assert "two" in asked
         found = check_promises(store.inner.load("loop").entries)
@@ -168,11 +168,11 @@ def test_what_follows_by_itself_is_stored_without_a_time() -> None:
     """The active seconds are still counted: with the next event that tells something, and in its own loop."""
     policy = 0.03
     began = time.monotonic()
-    said = {"go": parallel("one"), "one": [reply(calls=[call("add", {"a": 1, "b": 2}, id="c")]), reply("said")]}
+    said = {"go": ask_in_parallel("one"), "one": [reply(calls=[call("add", {"a": 1, "b": 2}, id="c")]), reply("said")]}
     handle = tree_of(
         "sync", said, [kid([add])], config={"on_tool_call": lambda *_: threading.Event().wait(policy) or None}
     ).loop(store=(store := MemoryStore()), clock=lambda: 5.0)
-    assert completed(handle.run()).text == "all done"
+    assert expect_completed(handle.run()).text == "all done"
     entries = store.load("loop").entries
     events = [decode_event(entry) for entry in entries]
     assert {type(event).__name__ for event in events if event.at} == {"Opened", "Replied", "Ended"}
@@ -193,11 +193,11 @@ def test_a_tool_that_is_left_behind_keeps_no_lease() -> None:
         """Hang."""
         gate.wait(DEADLINE)
 
-    said = {"go": parallel("one"), "one": [reply(calls=[call("hang", {}, id="h")]), reply("gave up")]}
+    said = {"go": ask_in_parallel("one"), "one": [reply(calls=[call("hang", {}, id="h")]), reply("gave up")]}
     store = MemoryStore()
     try:
         handle = tree_of("sync", said, [kid([hang])]).loop(store=store)
-        assert completed(run_to_the_end(handle, "sync")).text == "all done"
+        assert expect_completed(run_to_the_end(handle, "sync")).text == "all done"
         assert store.head("loop").lease is None
     finally:
         gate.set()

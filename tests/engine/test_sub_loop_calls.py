@@ -10,10 +10,10 @@ import pytest
 
 from tests.drivers.test_sub_loop_interrupts import COUNTS, STANDS, standing
 from tests.kit import inside
-from tests.kit.concurrency import DEADLINE, Background, Gate, awaited, either_kind, run_async, told, turn
+from tests.kit.concurrency import DEADLINE, Background, Gate, either_kind, list_contents, run_async, turn, wait_for
 from tests.kit.each import each
-from tests.kit.loop_trees import Handle, join, kid, parallel, task, tree_of
-from tests.kit.support import completed, failed, yielded
+from tests.kit.loop_trees import Handle, ask_in_parallel, join, kid, task, tree_of
+from tests.kit.support import expect_completed, expect_error, expect_yielded
 from tests.kit.tools import add, params, user
 from tests.kit.world import assert_sound
 from toolloop import (
@@ -70,7 +70,7 @@ def test_what_is_under_way_ends_before_a_stop_condition_that_raised_comes_out() 
         handle.next_turn()
     out.set()
     assert sorted(entry.path for entry in handle.usage_log) == [(), ("one",), ("two",)]
-    assert told(handle.next_turn()) == ["1", "2"]
+    assert list_contents(handle.next_turn()) == ["1", "2"]
     assert sorted(loop_tree.asked) == ["go", "one", "two"]
 
 
@@ -92,19 +92,19 @@ def test_a_loop_whose_history_needs_a_tool_that_is_gone_ends_before_the_api_refu
         """Find a tool."""
         return [{"type": "tool_reference", "tool_name": "add"}]
 
-    loop_tree = tree_of("sync", {"go": parallel("one"), "one": [reply(calls=[call("find", {})]), *GATED]}, [])
+    loop_tree = tree_of("sync", {"go": ask_in_parallel("one"), "one": [reply(calls=[call("find", {})]), *GATED]}, [])
     with FakeMessagesAPI(loop_tree.answer) as api:
         asleep = wired(api, [kid([find, gate, add])])
-        yielded(asleep.next_turn())
+        expect_yielded(asleep.next_turn())
         awake = wired(api, [kid([find, gate])], asleep.snapshot())
         go_on(cast("Yielded", awake.pending_turn))
-        executed = yielded(awake.next_turn())
+        executed = expect_yielded(awake.next_turn())
         (result,) = executed.results
         assert result is not None
         assert result.is_error
         assert "it refers to an unknown tool 'add'" in str(result.content)
         executed.continue_loop()
-        assert completed(awake.run()).text == "all done"
+        assert expect_completed(awake.run()).text == "all done"
         assert api.refused == []
 
 
@@ -151,16 +151,16 @@ def test_a_tree_wakes_up_elsewhere(kind: str) -> None:
         return params(messages=[user("inside")], extra_headers={"x-key": str(len(asked))})
 
     loop_tree = tree_of(
-        kind, {"go": parallel("one"), "inside": WRITES}, [sub_loop("kid", "d", params=secret, tools=[write])]
+        kind, {"go": ask_in_parallel("one"), "inside": WRITES}, [sub_loop("kid", "d", params=secret, tools=[write])]
     )
     headers: list[Any] = []
     loop_tree.client = noting_headers(loop_tree.provider(), kind, headers)
     handle = loop_tree.loop()
-    yielded(turn(kind, handle))
-    awake = loop_tree.restored(handle.snapshot())
+    expect_yielded(turn(kind, handle))
+    awake = loop_tree.restore(handle.snapshot())
     assert asked == ["one"]
     approve(awake)
-    assert told(turn(kind, awake)) == ["wrote it"]
+    assert list_contents(turn(kind, awake)) == ["wrote it"]
     assert asked == ["one", "one"]
     assert headers == [None, {"x-key": "1"}, {"x-key": "2"}]
 
@@ -176,17 +176,17 @@ def test_a_params_function_that_fails_after_a_sleep_is_an_error_that_can_be_retr
         return params(messages=[user("inside")])
 
     loop_tree = tree_of(
-        kind, {"go": parallel("one"), "inside": WRITES}, [sub_loop("kid", "d", params=secret, tools=[write])]
+        kind, {"go": ask_in_parallel("one"), "inside": WRITES}, [sub_loop("kid", "d", params=secret, tools=[write])]
     )
     handle = loop_tree.loop()
-    yielded(turn(kind, handle))
-    awake = loop_tree.restored(handle.snapshot())
+    expect_yielded(turn(kind, handle))
+    awake = loop_tree.restore(handle.snapshot())
     approve(awake)
-    error = failed(turn(kind, awake))
+    error = expect_error(turn(kind, awake))
     assert "no key" in str(error.error)
     assert error.retryable
     awake.retry()
-    assert told(turn(kind, awake)) == ["wrote it"]
+    assert list_contents(turn(kind, awake)) == ["wrote it"]
 
 
 @either_kind
@@ -196,7 +196,7 @@ def test_a_driver_that_is_gone_leaves_a_stored_tree_that_goes_on(kind: str) -> N
     store = MemoryStore()
     loop_tree = tree_of(
         kind,
-        {"go": parallel("one", "two"), "one": STANDS, "two": COUNTS},
+        {"go": ask_in_parallel("one", "two"), "one": STANDS, "two": COUNTS},
         [kid([standing(gate, seen), add])],
     )
     loop_tree.on["two"] = asked.stand
@@ -205,8 +205,8 @@ def test_a_driver_that_is_gone_leaves_a_stored_tree_that_goes_on(kind: str) -> N
         loop_tree.provider(), params=params(messages=[user("go")]), loop_id="loop", store=store, **loop_tree.parts()
     )
     driving = Background(lambda: turn(kind, first))
-    awaited(gate.arrived)
-    awaited(asked.arrived)
+    wait_for(gate.arrived)
+    wait_for(asked.arrived)
     loop_tree.on.clear()
 
     def opened() -> Handle:
@@ -220,11 +220,11 @@ def test_a_driver_that_is_gone_leaves_a_stored_tree_that_goes_on(kind: str) -> N
         return run_async(kind, main)
 
     second = opened()
-    waiting = yielded(turn(kind, second))
+    waiting = expect_yielded(turn(kind, second))
     assert [(each.path, each.why) for each in waiting.pending] == [(("one", "s"), "uncertain")]
     waiting.answer(waiting.pending[0], "it went through, I saw it")
     waiting.continue_loop()
-    assert told(turn(kind, second)) == ["went on", "it is 3"]
+    assert list_contents(turn(kind, second)) == ["went on", "it is 3"]
     asked.opened.set()
     gate.opened.set()
     with pytest.raises(Conflict):
@@ -237,22 +237,22 @@ def test_a_driver_that_is_gone_leaves_a_stored_tree_that_goes_on(kind: str) -> N
 @each("is_deep", [False, True])
 def test_a_tree_whose_tool_is_gone_is_lost_with_its_call(kind: str, is_deep: bool) -> None:
     """Only who accepts it gets there; the caller says how it ended. The calls inside are lost with it."""
-    said = {"go": parallel("one"), "one": parallel("two") if is_deep else WRITES, "two": WRITES}
+    said = {"go": ask_in_parallel("one"), "one": ask_in_parallel("two") if is_deep else WRITES, "two": WRITES}
     loop_tree = tree_of(kind, said, [kid([kid([write])] if is_deep else [write])])
     handle = loop_tree.loop()
-    yielded(turn(kind, handle))
-    refused = loop_tree.restored(handle.snapshot(), tools=[])
+    expect_yielded(turn(kind, handle))
+    refused = loop_tree.restore(handle.snapshot(), tools=[])
     approve(refused)
     with pytest.raises(Drift, match="tool 'kid' is missing"):
         turn(kind, refused)
-    awake = loop_tree.restored(handle.snapshot(), tools=[], on_drift="accept")
+    awake = loop_tree.restore(handle.snapshot(), tools=[], on_drift="accept")
     approve(awake)
-    lost = yielded(turn(kind, awake))
+    lost = expect_yielded(turn(kind, awake))
     assert [(each.path, each.why) for each in lost.pending] == [(("one",), "uncertain")]
     assert [(*each.path, each.call_id) for each in lost.events if isinstance(each, CallWaiting)] == [("one",)]
     lost.answer("one", "I did it myself")
     lost.continue_loop()
-    executed = yielded(turn(kind, awake))
-    assert told(executed) == ["I did it myself"]
+    executed = expect_yielded(turn(kind, awake))
+    assert list_contents(executed) == ["I did it myself"]
     executed.continue_loop()
-    assert completed(turn(kind, awake)).text == "all done"
+    assert expect_completed(turn(kind, awake)).text == "all done"

@@ -18,15 +18,15 @@ from tests.kit.concurrency import (
     Gate,
     async_loop,
     either_kind,
+    list_contents,
     make,
     on_both_backends,
     result_texts,
-    told,
     turn,
 )
 from tests.kit.each import each
 from tests.kit.loop_trees import join
-from tests.kit.support import completed, yielded
+from tests.kit.support import expect_completed, expect_yielded
 from tests.kit.tools import params
 from toolloop import AsyncToolLoopHandle, LoopConfig, ToolContext, ToolLoopHandle, Usage, tool
 from toolloop.machine.values.setup import Texts
@@ -103,7 +103,7 @@ def test_a_request_that_takes_too_long_is_given_up(kind: str) -> None:
     """The loop ends as a timeout, as if the request had not been made; but it may cost something."""
     handle, provider = standing(kind, [])
     before = handle.messages
-    ended = completed(turn(kind, handle))
+    ended = expect_completed(turn(kind, handle))
     assert (ended.termination, ended.iterations) == (Timeout(DEADLINE), 0)
     assert [(each.is_partial, each.usage) for each in ended.usage_log] == [(True, Usage())]
     assert handle.messages == before
@@ -117,10 +117,10 @@ def test_a_request_that_takes_too_long_is_given_up(kind: str) -> None:
 def test_extend_makes_the_request_again(kind: str) -> None:
     """Byte for byte."""
     handle, provider = standing(kind, [reply("in time")])
-    completed(turn(kind, handle))
+    expect_completed(turn(kind, handle))
     provider.gate.opened.set()
     handle.extend(timeout=LONG)
-    assert completed(turn(kind, handle)).text == "in time"
+    assert expect_completed(turn(kind, handle)).text == "in time"
     assert provider.bodies[0] == provider.bodies[1]
 
 
@@ -128,7 +128,7 @@ def test_a_reply_that_comes_too_late_is_dropped(caplog: pytest.LogCaptureFixture
     """It changes nothing, and is logged at INFO: the limit is the reason, and nothing failed."""
     caplog.set_level(logging.INFO, "toolloop")
     handle, provider = standing("sync", [])
-    ended = completed(handle.next_turn())
+    ended = expect_completed(handle.next_turn())
     state = handle.state
     provider.gate.opened.set()
     join()
@@ -173,7 +173,7 @@ class Slow:
         """A loop that calls it, and is out of time then."""
         script = [reply(calls=[("slow", {})] * self.calls), reply("fine")]
         self.handle = make(kind, script, [self.tool()], timeout=DEADLINE, stop_grace=0.0, **config)
-        ended = completed(turn(kind, self.handle))
+        ended = expect_completed(turn(kind, self.handle))
         assert ended.termination == Timeout(DEADLINE)
         assert [call.name for call in ended.running] == ["slow"] * self.calls
         return cast("Handle", self.handle)
@@ -211,10 +211,10 @@ def test_extend_takes_the_end_of_what_was_left_behind(kind: str, early: bool) ->
         slow.let_go()
     handle.extend(timeout=LONG)
     slow.gate.opened.set()
-    executed = yielded(turn(kind, handle))
-    assert told(executed) == ["late but good"] * 2
+    executed = expect_yielded(turn(kind, handle))
+    assert list_contents(executed) == ["late but good"] * 2
     executed.continue_loop()
-    assert completed(turn(kind, handle)).text == "fine"
+    assert expect_completed(turn(kind, handle)).text == "fine"
     assert len(slow.seen) == 2
 
 
@@ -237,12 +237,12 @@ def test_async_tools_are_cancelled(backend: str) -> None:
     tools = [tool(stand, name="once"), tool(stand, name="pure", effect="pure")]
     script = [reply(calls=[(each.name, {"name": each.name}) for each in tools])]
     handle = async_loop(script, tools, timeout=DEADLINE)
-    assert completed(turn(backend, handle)).termination == Timeout(DEADLINE)
+    assert expect_completed(turn(backend, handle)).termination == Timeout(DEADLINE)
     assert sorted(cleaned) == ["once", "pure"]
     handle.extend(timeout=LONG)
-    waiting = yielded(turn(backend, handle))
+    waiting = expect_yielded(turn(backend, handle))
     assert [(call.name, call.why) for call in waiting.pending] == [("once", "uncertain")]
-    assert told(waiting) == [None, Texts().cancelled]
+    assert list_contents(waiting) == [None, Texts().cancelled]
 
 
 @either_kind
@@ -255,9 +255,9 @@ def test_waiting_for_the_caller_takes_no_time(kind: str) -> None:
         return "written"
 
     handle = make(kind, [reply(calls=[("write", {})]), reply("fine")], [write], timeout=DEADLINE)
-    waiting = yielded(turn(kind, handle))
+    waiting = expect_yielded(turn(kind, handle))
     fly(handle)
     waiting.approve_all()
     waiting.continue_loop()
-    assert told(turn(kind, handle)) == ["written"]
+    assert list_contents(turn(kind, handle)) == ["written"]
     assert handle.state.root.active < DEADLINE

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from attrs import frozen
 
-from tests.kit.concurrency import Gate, async_loop, cancelled_after, run_async
+from tests.kit.concurrency import Gate, async_loop, cancel_after, run_async
 from tests.kit.each import each
-from tests.kit.support import completed, refused, results_in, yielded
+from tests.kit.support import expect_completed, expect_refusal, expect_yielded, results_in
 from tests.kit.tools import params, user
-from tests.kit.world import over_http
+from tests.kit.world import start_over_http
 from toolloop import Answer, Continue, Texts, ToolError, ToolLoopHandle, ToolRegistry, ToolResult, tool
 from toolloop.errors import IllegalCommand
 from toolloop.events import CallFinished
@@ -57,10 +57,10 @@ def work() -> str:
 def result_with(make: Callable[[str], Any]) -> dict[str, Any]:
     """The result that goes out for a tool under such an adapter; the API takes it."""
     script = [reply(calls=[("work", {})]), reply("fine")]
-    with over_http(script, tools=ToolRegistry([work], adapter=Own(make))) as at:
+    with start_over_http(script, tools=ToolRegistry([work], adapter=Own(make))) as at:
         at.turn().continue_loop()
-        assert at.done().text == "fine"
-        return dict(results_in(at.sent()[-1])[0])
+        assert at.expect_done().text == "fine"
+        return dict(results_in(at.list_sent()[-1])[0])
 
 
 @each(
@@ -118,15 +118,15 @@ def test_text_after_a_result_and_cache_marks_go_out() -> None:
     own = Own(lambda call_id: followed(call_id, note, {"type": "text", "text": " "}, cache_control=mark))
     asks = reply(calls=[call("work", id="toolu_1"), call("work", id="toolu_2")])
     tools = ToolRegistry([work], adapter=own)
-    with over_http([asks, reply("fine")], tools=tools) as at:
+    with start_over_http([asks, reply("fine")], tools=tools) as at:
         at.turn()
         with at.api.client() as client:
             copy = ToolLoopHandle.restore(at.handle.snapshot(), client, tools=tools)
             copy.resume(Continue())
-            assert completed(copy.run()).text == "fine"
+            assert expect_completed(copy.run()).text == "fine"
         results = [{"type": "tool_result", "tool_use_id": name, "content": "a"} for name in ("toolu_1", "toolu_2")]
         marked = [{**result, "cache_control": mark} for result in results]
-        assert at.sent()[-1] == user([*marked, note, note])
+        assert at.list_sent()[-1] == user([*marked, note, note])
 
 
 def test_the_plain_text_of_a_result_reaches_hosts_and_no_log(caplog: pytest.LogCaptureFixture) -> None:
@@ -157,7 +157,7 @@ def test_the_plain_text_of_a_result_reaches_hosts_and_no_log(caplog: pytest.LogC
 
     calls: list[Any] = [("file", {}), ("rows", {}), ("fail", {}), ("long", {})]
     caplog.set_level(logging.DEBUG)
-    with over_http(
+    with start_over_http(
         [reply(calls=calls), reply("fine")], tools=ToolRegistry([file, rows, fail, long], adapter=Long())
     ) as at:
         turn = at.turn()
@@ -182,7 +182,7 @@ def test_a_filter_that_changes_a_result_changes_its_plain_text() -> None:
         """Give a file."""
         return FileResponse("secret.txt", "text/plain", b"words")
 
-    with over_http(
+    with start_over_http(
         [reply(calls=[call("file", id="a")])], tools=[file], result_filters=[lambda _call, _text: "gone"]
     ) as at:
         assert at.turn().results == (ToolResult("a", "gone", plain_text="gone"),)
@@ -208,19 +208,19 @@ def test_words_of_a_subclass_reach_the_model() -> None:
 
     script = [reply(calls=[("clear", {}), ("fail", {})]), reply("fine")]
     tools = ToolRegistry([clear, fail], adapter=Polite())
-    with over_http(script, tools=tools, texts=Texts(failed="{error} (sorry)")) as at:
+    with start_over_http(script, tools=tools, texts=Texts(failed="{error} (sorry)")) as at:
         at.turn().continue_loop()
-        at.done()
-        contents = [result["content"] for result in results_in(at.sent()[-1])]
+        at.expect_done()
+        contents = [result["content"] for result in results_in(at.list_sent()[-1])]
         assert contents == ["Done, with pleasure.", "Alas: it broke (sorry)"]
 
 
 @each("is_error", ["no", 1, None])
 def test_an_answer_is_an_error_or_not(is_error: Any) -> None:
     """Anything else is refused to who gives it."""
-    with over_http([reply(calls=[call("lookup", id="a")])], tools=[], asked=params(tools=[LOOKUP])) as at:
+    with start_over_http([reply(calls=[call("lookup", id="a")])], tools=[], asked=params(tools=[LOOKUP])) as at:
         at.turn()
-        with refused(at.handle, IllegalCommand, "is_error"):
+        with expect_refusal(at.handle, IllegalCommand, "is_error"):
             at.handle.decide({"a": Answer("x", is_error=is_error)})
 
 
@@ -245,7 +245,7 @@ def test_a_lazy_result_of_an_async_tool_is_read_in_a_thread(tmp_path: Path) -> N
         return tmp_path / "a.txt"
 
     handle = async_loop([reply(calls=[("numbers", {}), ("file", {})])], [numbers, file])
-    executed = yielded(run_async("asyncio", handle.next_turn))
+    executed = expect_yielded(run_async("asyncio", handle.next_turn))
     assert [result and result.content for result in executed.results] == ["[0,1]", "from a file"]
     assert threading.current_thread() not in threads
 
@@ -272,15 +272,15 @@ def test_a_result_that_is_not_read_in_time_is_left_behind() -> None:
     handle = async_loop(script, [limited, patient])
 
     async def main() -> None:
-        executed = yielded(await handle.next_turn())
+        executed = expect_yielded(await handle.next_turn())
         assert [result and result.content for result in executed.results] == [
             Texts().left_behind.format(seconds="0.01")
         ]
         executed.continue_loop()
         gate.arrived.clear()
-        await cancelled_after(handle, gate.arrived)
+        await cancel_after(handle, gate.arrived)
         gate.opened.set()
-        executed = yielded(await handle.next_turn())
+        executed = expect_yielded(await handle.next_turn())
         assert [result and result.content for result in executed.results] == ['["read"]']
 
     run_async("asyncio", main)
@@ -331,11 +331,11 @@ def result_of(function: Callable[[], Any]) -> dict[str, Any]:
         """Do something odd."""
         return function()
 
-    with over_http([reply(calls=[("odd", {})]), reply("fine")], tools=[odd]) as at:
+    with start_over_http([reply(calls=[("odd", {})]), reply("fine")], tools=[odd]) as at:
         assert at.turn().reason == "tools_executed"
         at.handle.resume(Continue())
-        assert at.done().text == "fine"
-        (result,) = results_in(at.sent()[-1])
+        assert at.expect_done().text == "fine"
+        (result,) = results_in(at.list_sent()[-1])
         return dict(result)
 
 

@@ -16,17 +16,17 @@ from tests.kit.concurrency import (
     DEADLINE,
     Gate,
     async_loop,
-    awaited,
-    cancelled_after,
+    cancel_after,
     either_kind,
+    list_contents,
     make,
     run_async,
     sync_loop,
-    told,
     turn,
+    wait_for,
 )
 from tests.kit.each import each
-from tests.kit.support import completed, yielded
+from tests.kit.support import expect_completed, expect_yielded
 from toolloop import LoopConfig, Texts, ToolContext, tool
 from toolloop.events import CallFinished, CallProgress
 from toolloop.testing import reply
@@ -49,15 +49,15 @@ def test_a_sync_tool_is_left_behind_and_the_model_gets_an_error(kind: str) -> No
         return "too late"
 
     handle = make(kind, [reply(calls=[("slow", {})]), reply("fine")], [slow])
-    executed = yielded(turn(kind, handle))
-    (text,) = told(executed)
+    executed = expect_yielded(turn(kind, handle))
+    (text,) = list_contents(executed)
     assert text == Texts().left_behind.format(seconds="0.01")
     assert [result and result.is_error for result in executed.results] == [True]
     assert [event.outcome for event in executed.events if isinstance(event, CallFinished)] == ["timed_out"]
     gate.opened.set()
-    awaited(left)
+    wait_for(left)
     executed.continue_loop()
-    assert completed(turn(kind, handle)).text == "fine"
+    assert expect_completed(turn(kind, handle)).text == "fine"
     assert seen == [True]
     assert "too late" not in str(handle.messages)
 
@@ -75,8 +75,8 @@ def test_an_async_tool_is_cancelled() -> None:
             cleaned.append("up")
         return "never"
 
-    executed = yielded(turn("asyncio", async_loop([reply(calls=[("slow", {})])], [slow])))
-    assert told(executed) == [Texts().timed_out.format(seconds="0.01")]
+    executed = expect_yielded(turn("asyncio", async_loop([reply(calls=[("slow", {})])], [slow])))
+    assert list_contents(executed) == [Texts().timed_out.format(seconds="0.01")]
     assert cleaned == ["up"]
 
 
@@ -93,8 +93,8 @@ def test_an_async_tool_that_answers_in_spite_of_its_cancellation_has_answered() 
                 scope.cancel()
         return "after all"
 
-    executed = yielded(turn("asyncio", async_loop([reply(calls=[("slow", {})])], [slow])))
-    assert told(executed) == ["after all"]
+    executed = expect_yielded(turn("asyncio", async_loop([reply(calls=[("slow", {})])], [slow])))
+    assert list_contents(executed) == ["after all"]
 
 
 @either_kind
@@ -111,7 +111,7 @@ def test_the_limit_of_the_loop_is_for_tools_without_their_own(kind: str) -> None
     @tool(timeout=DEADLINE)
     def patient() -> str:
         """Stand at a gate until the other is given up."""
-        awaited(given_up)
+        wait_for(given_up)
         return "in time"
 
     given_up = threading.Event()
@@ -122,8 +122,8 @@ def test_the_limit_of_the_loop_is_for_tools_without_their_own(kind: str) -> None
 
     script = [reply(calls=[("slow", {}), ("patient", {})])]
     handle = make(kind, script, [slow, patient], tool_timeout=SOON, observers=[watch])
-    executed = yielded(turn(kind, handle))
-    assert told(executed) == [Texts().left_behind.format(seconds="0.01"), "in time"]
+    executed = expect_yielded(turn(kind, handle))
+    assert list_contents(executed) == [Texts().left_behind.format(seconds="0.01"), "in time"]
     gate.opened.set()
 
 
@@ -149,13 +149,13 @@ def test_an_exit_in_a_tool_that_was_left_behind_is_ignored(kind: str) -> None:
             gone.set()
 
     handle = make(kind, [reply(calls=[("slow", {})]), reply("fine")], [slow])
-    executed = yielded(turn(kind, handle))
+    executed = expect_yielded(turn(kind, handle))
     (thread,) = (each for each in threading.enumerate() if each.name == f"toolloop-{executed.calls[0].id}")
     gate.opened.set()
     thread.join(DEADLINE)
     assert gone.is_set()
     executed.continue_loop()
-    assert completed(turn(kind, handle)).text == "fine"
+    assert expect_completed(turn(kind, handle)).text == "fine"
 
 
 def hide(_call: Any, content: Any) -> Any:
@@ -179,8 +179,8 @@ def test_a_filter_that_is_cancelled_leaves_what_those_before_it_made() -> None:
     handle = async_loop([reply(calls=[("secret", {})])], [secret], result_filters=[hide, forever])
 
     async def main() -> None:
-        await cancelled_after(handle, entered)
-        assert told(await handle.next_turn()) == ["***"]
+        await cancel_after(handle, entered)
+        assert list_contents(await handle.next_turn()) == ["***"]
 
     run_async("asyncio", main)
 
@@ -201,8 +201,8 @@ def test_what_an_async_tool_returned_in_spite_of_a_cancelled_turn_is_kept(value:
     handle = async_loop([reply(calls=[("stubborn", {})])], [stubborn])
 
     async def main() -> None:
-        await cancelled_after(handle, gate.arrived)
-        executed = yielded(handle.pending_turn or await handle.next_turn())
+        await cancel_after(handle, gate.arrived)
+        executed = expect_yielded(handle.pending_turn or await handle.next_turn())
         assert [result is not None and result.is_error for result in executed.results] == [False]
 
     run_async("asyncio", main)
@@ -224,12 +224,12 @@ def test_a_context_belongs_to_its_own_run() -> None:
     handle = async_loop([reply(calls=[("work", {})])], [work])
 
     async def main() -> None:
-        await cancelled_after(handle, gate.arrived)
-        waiting = yielded(await handle.next_turn())
+        await cancel_after(handle, gate.arrived)
+        waiting = expect_yielded(await handle.next_turn())
         waiting.rerun(waiting.pending[0])
         waiting.continue_loop()
-        executed = yielded(await handle.next_turn())
-        assert told(executed) == ["True"]
+        executed = expect_yielded(await handle.next_turn())
+        assert list_contents(executed) == ["True"]
         assert not any(isinstance(event, CallProgress) for event in executed.events)
 
     run_async("asyncio", main)
@@ -249,8 +249,8 @@ def test_a_cancellation_inside_a_sync_tool_is_its_own(kind: str) -> None:
         return asyncio.run(main())
 
     handle = make(kind, [reply(calls=[("inner", {}), ("secret", {})]), reply("fine")], [inner, secret])
-    executed = yielded(turn(kind, handle))
-    assert told(executed) == ["CancelledError", "hunter2"]
+    executed = expect_yielded(turn(kind, handle))
+    assert list_contents(executed) == ["CancelledError", "hunter2"]
 
 
 def test_a_thread_that_cannot_be_had_leaves_the_call_to_the_next_turn(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -267,7 +267,7 @@ def test_a_thread_that_cannot_be_had_leaves_the_call_to_the_next_turn(monkeypatc
     with pytest.raises(RuntimeError, match="can't start new thread"):
         handle.next_turn()
     monkeypatch.undo()
-    assert told(handle.next_turn()) == ["hunter2"]
+    assert list_contents(handle.next_turn()) == ["hunter2"]
 
 
 @either_kind
@@ -279,10 +279,10 @@ def test_a_clock_that_fails_loses_nothing(kind: str) -> None:
         raise OSError("no clock")
 
     inside.set_clock(handle, broken)
-    executed = yielded(turn(kind, handle))
-    assert told(executed) == ["hunter2", "hunter2"]
+    executed = expect_yielded(turn(kind, handle))
+    assert list_contents(executed) == ["hunter2", "hunter2"]
     executed.continue_loop()
-    assert completed(turn(kind, handle)).text == "fine"
+    assert expect_completed(turn(kind, handle)).text == "fine"
 
 
 def logged(function: Any) -> Any:
@@ -305,7 +305,7 @@ def test_an_async_tool_under_an_ordinary_decorator(kind: str) -> None:
         """Wait a little."""
         raise AssertionError("it is never awaited")
 
-    (waited,) = told(turn(kind, make(kind, [reply(calls=[("wait", {})])], [wait])))
+    (waited,) = list_contents(turn(kind, make(kind, [reply(calls=[("wait", {})])], [wait])))
     assert "the tool 'wait' returned an awaitable" in waited
     assert "is not declared with `async def`" in waited
 
@@ -334,7 +334,7 @@ def test_an_awaitable_out_of_a_plain_callable_is_an_error(
         with pytest.raises(TypeError, match="plain returned an awaitable"):
             turn(kind, handle)
     elif where == "on_tool_call":
-        assert yielded(turn(kind, handle)).pending
+        assert expect_yielded(turn(kind, handle)).pending
     else:
-        assert told(turn(kind, handle)) == ["3"]
+        assert list_contents(turn(kind, handle)) == ["3"]
         assert "returned an awaitable" in caplog.text

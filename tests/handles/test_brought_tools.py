@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.kit.each import each
-from tests.kit.support import yielded
+from tests.kit.support import expect_yielded
 from tests.kit.tools import params, write
 from tests.kit.world import each_store, store_at
 from toolloop import Answer, Inbox, MemoryStore, ToolLoopHandle, tool
@@ -72,7 +72,7 @@ def test_a_name_that_was_the_servers_stays_the_servers() -> None:
 def test_a_message_while_calls_wait_brings_its_tools_for_the_next_request() -> None:
     provider = ScriptedProvider([reply(calls=[call("write", {"path": "a", "text": "b"}, id="c1")]), ASKED])
     handle = ToolLoopHandle(provider, params=params(), tools=[write])
-    turn = yielded(handle.run())
+    turn = expect_yielded(handle.run())
     handle.say("You may look where I am", tools=[WHERE])
     turn.deny("c1", "not now")
     handle.run()
@@ -83,7 +83,7 @@ def test_a_paused_reply_with_thinking_keeps_its_tools() -> None:
     """The API refuses its thinking after other tools, so that the message has to come without them, or later."""
     paused = reply("So far", thinking="hm", stop_reason="pause_turn")
     handle = ToolLoopHandle(ScriptedProvider([paused]), params=params(model="claude-opus-5-5"))
-    assert yielded(handle.next_turn()).reason == "paused"
+    assert expect_yielded(handle.next_turn()).reason == "paused"
     with pytest.raises(IllegalCommand, match="the model has paused"):
         handle.say("And where am I?", tools=[WHERE])
     assert handle.view()["kept"] == []

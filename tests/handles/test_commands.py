@@ -73,54 +73,57 @@ def commands_of(state: State, now: float = NOW) -> Commands:
 
 def asking(*call_ids: str, **changes: Any) -> State:
     """A loop that waits for a decision on these calls."""
-    reply = m.replied("tool_use", *(m.call(call_id) for call_id in call_ids))
-    return m.after(reply, m.asks(*call_ids), **({"params": PARAMS} | changes))
+    reply = m.make_replied("tool_use", *(m.call(call_id) for call_id in call_ids))
+    return m.state_after(reply, m.asks(*call_ids), **({"params": PARAMS} | changes))
 
 
 def executed() -> State:
     """A loop that waits after a round."""
-    return m.go(ready_to_run(), ev.Started("c"), m.ended("c"), ev.TurnEnded())
+    return m.go(ready_to_run(), ev.Started("c"), m.make_ended("c"), ev.TurnEnded())
 
 
 def ready_to_run() -> State:
-    return m.after(m.replied("tool_use", m.call("c", "pure")), m.judged(), params=PARAMS)
+    return m.state_after(m.make_replied("tool_use", m.call("c", "pure")), m.make_judged(), params=PARAMS)
 
 
 def finished(**changes: Any) -> State:
-    return m.after(m.replied("end_turn", m.text("so")), **({"params": PARAMS} | changes))
+    return m.state_after(m.make_replied("end_turn", m.text("so")), **({"params": PARAMS} | changes))
 
 
 def failed() -> State:
-    return m.after(ev.RequestFailed(m.FAILURE), params=PARAMS)
+    return m.state_after(ev.RequestFailed(m.FAILURE), params=PARAMS)
 
 
 def paused() -> State:
-    return m.after(m.replied("pause_turn", m.text("so far"), m.server_call("srvtoolu_1")), params=PARAMS)
+    return m.state_after(m.make_replied("pause_turn", m.text("so far"), m.server_call("srvtoolu_1")), params=PARAMS)
 
 
 def too_deep() -> State:
-    return m.after(ev.TurnEnded(), depth=3, limits=Limits(max_depth=3), params=PARAMS)
+    return m.state_after(ev.TurnEnded(), depth=3, limits=Limits(max_depth=3), params=PARAMS)
 
 
 def requesting() -> State:
-    return m.after(ev.Requested(), params=PARAMS)
+    return m.state_after(ev.Requested(), params=PARAMS)
 
 
 def nested() -> State:
     """A loop with a call of the same id inside and outside."""
-    state = m.after(
-        m.replied("tool_use", m.call("p", "pure"), m.call("c", "once")), m.asks("c"), params=PARAMS, execution="ready"
+    state = m.state_after(
+        m.make_replied("tool_use", m.call("p", "pure"), m.call("c", "once")),
+        m.asks("c"),
+        params=PARAMS,
+        execution="ready",
     )
     state = m.go(state, ev.Continued())
     state = step(state, m.child(state, "p", params=PARAMS))
-    inside = (evolve(m.replied("tool_use", m.call("c", "once")), path=("p",)), evolve(m.asks("c"), path=("p",)))
+    inside = (evolve(m.make_replied("tool_use", m.call("c", "once")), path=("p",)), evolve(m.asks("c"), path=("p",)))
     return m.go(state, *inside)
 
 
 STATES: dict[str, Callable[[], State]] = {
-    "Ready": lambda: m.after(params=PARAMS),
+    "Ready": lambda: m.state_after(params=PARAMS),
     "Requesting": requesting,
-    "Judging": lambda: m.after(m.replied("tool_use", m.call("c")), params=PARAMS),
+    "Judging": lambda: m.state_after(m.make_replied("tool_use", m.call("c")), params=PARAMS),
     "Running": ready_to_run,
     "decision_required": lambda: asking("c"),
     "tools_executed": executed,
@@ -248,7 +251,7 @@ def edited(state: State, *messages: str, then: Said | None = None) -> ev.History
 
 def test_messages_beside_the_history_are_distinguished() -> None:
     """`messages_mut()` does not show them, so the error says so."""
-    state = m.after(m.replied("pause_turn", m.server_call("srvtoolu_1")), params=PARAMS)
+    state = m.state_after(m.make_replied("pause_turn", m.server_call("srvtoolu_1")), params=PARAMS)
     beside = state.root.unjoined
     assert len(beside) == 1
     same = encode({"role": "assistant", "content": [m.server_call("srvtoolu_1"), m.server_result("srvtoolu_1")]})

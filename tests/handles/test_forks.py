@@ -15,9 +15,9 @@ from tests.kit.concurrency import either_kind
 from tests.kit.each import each
 from tests.kit.effort import examples
 from tests.kit.loop_trees import kid, task
-from tests.kit.support import yielded
+from tests.kit.support import expect_yielded
 from tests.kit.tools import LOOK, PAY, SEND, STORED_TOOLS, look, params, user
-from tests.kit.world import ID, AnyHandle, World, approve_all, each_store, failing_world, store_at, wait
+from tests.kit.world import ID, AnyHandle, World, approve_all, each_store, make_failing_world, store_at, wait
 from toolloop import Budget, Inbox, MemoryStore, ToolLoopHandle
 from toolloop.compaction import DropRounds
 from toolloop.errors import CallerError, Conflict, IllegalCommand, LoopNotFound, NotAllowed, StoreError
@@ -159,7 +159,7 @@ def test_a_fork_of_a_stored_loop_is_stored_at_once(kind: str) -> None:
     """With the metadata of the loop, and where it comes from. No worker continues it before its caller."""
     world = World(kind, MemoryStore(), script=TWO_ROUNDS)
     peer = world.open(metadata={"owner": "ana"})
-    yielded(peer.run())
+    expect_yielded(peer.run())
     copy = AnyHandle(kind, wait(kind, peer.handle.fork("copy", at=1, by="bo")))
     row = world.row("copy")
     assert (row.metadata, row.head.forked_from, row.status) == ({"owner": "ana"}, ID, "needs_command")
@@ -178,8 +178,8 @@ def test_a_fork_of_a_stored_loop_is_stored_at_once(kind: str) -> None:
 
 def test_a_fork_that_could_not_be_stored_is_none() -> None:
     """The next one is. A loop that is not in its store yet stays so."""
-    world, store = failing_world("sync", script=TWO_ROUNDS)
-    peer = world.new()
+    world, store = make_failing_world("sync", script=TWO_ROUNDS)
+    peer = world.make()
 
     def fail(_: Any) -> None:
         raise StoreError("the disk is gone")
@@ -228,7 +228,7 @@ def test_an_open_round_has_not_ended_and_a_loop_without_a_store_has_no_journal()
     """The errors say what to do."""
     world = World("sync", MemoryStore(), script=TWO_ROUNDS)
     peer = world.open()
-    yielded(peer.run())
+    expect_yielded(peer.run())
     with pytest.raises(IllegalCommand, match="iteration 2 has not ended"):
         peer.handle.fork(at=2)
     with pytest.raises(Conflict, match="copy"):

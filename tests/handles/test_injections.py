@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tests.kit.each import each
-from tests.kit.support import completed, refused, results_in
+from tests.kit.support import expect_completed, expect_refusal, results_in
 from tests.kit.tools import assistant, params, user
-from tests.kit.world import World, over_http
+from tests.kit.world import World, start_over_http
 from toolloop import Continue, InjectMessages, ToolLoopHandle
 from toolloop.errors import InvalidHistory
 from toolloop.events import MessageHeld
@@ -28,54 +28,54 @@ SAID = {"type": "text", "text": "found"}
 
 def test_an_injected_message_is_a_message_of_its_own() -> None:
     """A closed message never changes: the results stay alone in theirs."""
-    with over_http([reply(calls=[ADD]), reply("fine")]) as at:
+    with start_over_http([reply(calls=[ADD]), reply("fine")]) as at:
         at.turn().inject_and_continue([user("by the way"), user("and")])
-        at.done()
-        assert results_in(at.sent()[2]) == at.sent()[2]["content"]
-        assert at.sent()[3:] == [user("by the way"), user("and")]
+        at.expect_done()
+        assert results_in(at.list_sent()[2]) == at.list_sent()[2]["content"]
+        assert at.list_sent()[3:] == [user("by the way"), user("and")]
 
 
 def test_injected_into_an_open_round_they_follow_its_results() -> None:
     """With a decision, the command goes on, and the message stands after the results."""
-    with over_http([reply(calls=[WRITE]), reply("fine")]) as at:
+    with start_over_http([reply(calls=[WRITE]), reply("fine")]) as at:
         turn = at.turn()
         turn.approve_all()
         turn.inject_and_continue([user("quick")])
         assert len(at.handle.messages) == 1
         at.handle.run()
-        assert [message["role"] for message in at.sent()] == ["user", "assistant", "user", "user"]
-        assert at.sent()[3] == user("quick")
+        assert [message["role"] for message in at.list_sent()] == ["user", "assistant", "user", "user"]
+        assert at.list_sent()[3] == user("quick")
 
 
 def test_during_a_pause_a_message_is_held_and_joins_after_its_end() -> None:
     """A pause takes no user turn: the resumption goes out without it, and the request after it carries it."""
     script = [reply("so far", content=[OPEN], stop_reason="pause_turn"), reply(content=[FOUND, SAID]), reply("fine")]
-    with over_http(script, asked=params(tools=[SEARCH])) as at:
+    with start_over_http(script, asked=params(tools=[SEARCH])) as at:
         at.turn().inject_and_continue([user("hurry"), SYSTEM])
-        done = at.done()
+        done = at.expect_done()
         assert [event.count for event in done.events if isinstance(event, MessageHeld)] == [2]
-        assert len(at.sent(1)) == 2
-        assert at.sent(2)[-2:] == [user("hurry"), SYSTEM]
+        assert len(at.list_sent(1)) == 2
+        assert at.list_sent(2)[-2:] == [user("hurry"), SYSTEM]
         assert done.text == "fine"
 
 
 def test_beside_an_open_server_call_a_message_is_held() -> None:
     """A client call beside a server call in flight is answered by results alone; the message joins later."""
     script = [reply(content=[OPEN], calls=[ADD]), reply(content=[FOUND, SAID]), reply("fine")]
-    with over_http(script, asked=params(tools=[SEARCH])) as at:
+    with start_over_http(script, asked=params(tools=[SEARCH])) as at:
         at.turn().inject_and_continue([user("hurry")])
-        done = at.done()
-        assert at.sent(1)[-1]["content"] == results_in(at.sent(1)[-1])
-        assert at.sent(2)[-1] == user("hurry")
+        done = at.expect_done()
+        assert at.list_sent(1)[-1]["content"] == results_in(at.list_sent(1)[-1])
+        assert at.list_sent(2)[-1] == user("hurry")
         assert done.text == "fine"
 
 
 def test_a_system_message_comes_last() -> None:
     """After the user's own messages, on a model that takes it."""
-    with over_http([reply(calls=[ADD]), reply("fine")]) as at:
+    with start_over_http([reply(calls=[ADD]), reply("fine")]) as at:
         at.turn().inject_and_continue([user("by the way"), SYSTEM])
-        at.done()
-        assert at.sent()[-1] == SYSTEM
+        at.expect_done()
+        assert at.list_sent()[-1] == SYSTEM
 
 
 REFUSED: dict[str, list[Any]] = {
@@ -92,46 +92,48 @@ REFUSED: dict[str, list[Any]] = {
 @each("messages", REFUSED.values())
 def test_what_the_api_would_refuse_there_is_refused(messages: list[Any]) -> None:
     """At the call, not at the request; nothing changed and the turn still waits."""
-    with over_http([reply(calls=[ADD]), reply("fine")]) as at:
+    with start_over_http([reply(calls=[ADD]), reply("fine")]) as at:
         turn = at.turn()
-        with refused(at.handle, InvalidHistory, "inject_and_continue()"):
+        with expect_refusal(at.handle, InvalidHistory, "inject_and_continue()"):
             turn.inject_and_continue(messages)
         assert not turn.is_spent
         turn.continue_loop()
-        assert at.done().text == "fine"
+        assert at.expect_done().text == "fine"
 
 
 def test_a_system_message_is_refused_for_a_model_that_takes_none() -> None:
     """It names the rule at the call."""
-    with over_http([reply(calls=[ADD])], asked=params(model="claude-sonnet-4-5")) as at:
+    with start_over_http([reply(calls=[ADD])], asked=params(model="claude-sonnet-4-5")) as at:
         turn = at.turn()
-        with refused(at.handle, InvalidHistory, "messages[", "claude-sonnet-4-5 does not accept system messages"):
+        with expect_refusal(
+            at.handle, InvalidHistory, "messages[", "claude-sonnet-4-5 does not accept system messages"
+        ):
             turn.inject_and_continue([SYSTEM])
 
 
 def test_a_user_message_after_an_injected_system_message_is_refused() -> None:
     """Two commands may not make together what one may not: a system message precedes the model or ends the array."""
-    with over_http([reply("fine")]) as at:
+    with start_over_http([reply("fine")]) as at:
         at.handle.resume(InjectMessages([SYSTEM]))
-        with refused(at.handle, InvalidHistory):
+        with expect_refusal(at.handle, InvalidHistory):
             at.handle.resume(InjectMessages([user("x")]))
-        assert at.done().text == "fine"
+        assert at.expect_done().text == "fine"
 
 
 @each("decided", [False, True])
 def test_a_system_message_alone_is_refused_beside_an_open_server_call(decided: bool) -> None:
     """The round waits for the server's result too, so the message would follow the reply that brings it."""
     script = [reply(content=[OPEN], calls=[WRITE]), reply(content=[FOUND, SAID]), reply("fine")]
-    with over_http(script, asked=params(tools=[SEARCH]), execution="barrier" if decided else "ready") as at:
+    with start_over_http(script, asked=params(tools=[SEARCH]), execution="barrier" if decided else "ready") as at:
         turn = at.turn()
         if decided:
             turn.approve_all()
-        with refused(at.handle, InvalidHistory, "follows an assistant message"):
+        with expect_refusal(at.handle, InvalidHistory, "follows an assistant message"):
             turn.inject_and_continue([SYSTEM])
         turn.approve_all()
         turn.inject_and_continue([user("hurry"), SYSTEM])
         assert at.handle.run().unwrap().text == "fine"
-        assert at.sent()[-2:] == [user("hurry"), SYSTEM]
+        assert at.list_sent()[-2:] == [user("hurry"), SYSTEM]
 
 
 HALF = "half a pair: \ud83d"
@@ -160,11 +162,11 @@ SAYINGS: dict[str, Callable[[World], Any]] = {
 @each("say", SAYINGS.values())
 def test_half_a_surrogate_pair_is_refused_wherever_a_caller_speaks(say: Callable[[World], Any]) -> None:
     """No request can carry it: the caller gets an error with its place, before anything is sent."""
-    with over_http([reply(calls=[ADD])]) as at, pytest.raises(TypeError, match="surrogate"):
+    with start_over_http([reply(calls=[ADD])]) as at, pytest.raises(TypeError, match="surrogate"):
         say(at)
     with (
         pytest.raises(TypeError, match=r"messages\[0\]\.content .*surrogate"),
-        over_http([], asked=params(messages=[user(HALF)])),
+        start_over_http([], asked=params(messages=[user(HALF)])),
     ):
         pass
 
@@ -181,12 +183,12 @@ def test_a_system_message_said_during_a_request_waits_for_the_next_user_turn() -
             handle.resume(InjectMessages([{"role": "system", "content": "Be brief."}]))
         return reply("one")
 
-    with over_http(answer) as at:
+    with start_over_http(answer) as at:
         handle = at.handle
-        assert at.done().termination == NaturalEnd()
+        assert at.expect_done().termination == NaturalEnd()
         handle.follow_up([user_message("again")])
-        assert at.done().text == "one"
-        assert [message["role"] for message in at.sent()[-1:]] == ["system"]
+        assert at.expect_done().text == "one"
+        assert [message["role"] for message in at.list_sent()[-1:]] == ["system"]
 
 
 def test_what_was_said_during_a_request_goes_out_with_the_next_in_another_process() -> None:
@@ -204,7 +206,7 @@ def test_what_was_said_during_a_request_goes_out_with_the_next_in_another_proces
     finally:
         provider = ScriptedProvider([reply("second")])
         woken = ToolLoopHandle.restore(saved[0], provider)
-        assert completed(woken.run()).text == "second"
+        assert expect_completed(woken.run()).text == "second"
         assert provider.requests[0]["messages"][-1] == user_message("and this")
 
 
@@ -212,7 +214,7 @@ def test_a_paused_reply_goes_back_unchanged() -> None:
     """Even if it ends in thinking, which may come last in nothing else."""
     script = [reply("half", content=[], thinking=None, stop_reason="pause_turn"), reply("done")]
     script[0]["content"].append({"type": "thinking", "thinking": "hm"})
-    with over_http(script) as at:
+    with start_over_http(script) as at:
         at.turn().continue_loop()
-        assert at.done().text == "done"
-        assert [block["type"] for block in at.sent()[-1]["content"]] == ["text", "thinking"]
+        assert at.expect_done().text == "done"
+        assert [block["type"] for block in at.list_sent()[-1]["content"]] == ["text", "thinking"]

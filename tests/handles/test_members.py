@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from tests.kit.each import each
-from tests.kit.support import place, refused, yielded
+from tests.kit.support import expect_refusal, expect_yielded, place
 from tests.kit.tools import HUNDRED, params, user
-from tests.kit.world import World, over_http
+from tests.kit.world import World, start_over_http
 from toolloop import Answer, Continue, InjectMessages, Stop, Usage, Yielded
 from toolloop.errors import BadTool, IllegalCommand, InvalidHistory, MaxDepthExceeded, ModelError
 from toolloop.terminations import Failed, NaturalEnd, StopCondition, Unfinished
@@ -51,7 +51,7 @@ def standing(state: str, *more: Any) -> Iterator[World]:
     """A loop in that state; further replies may follow."""
     recipe = dict(STATES[state])
     script, turns = [*recipe.pop("script"), *more], recipe.pop("turns")
-    with over_http(script, asked=params(tools=[SEARCH]), **recipe) as at:
+    with start_over_http(script, asked=params(tools=[SEARCH]), **recipe) as at:
         for _ in range(turns):
             try:
                 at.handle.next_turn()
@@ -95,7 +95,7 @@ def test_into_result_tells_what_came_of_a_loop(state: str) -> None:
 
 def test_the_view_tells_a_page_all_it_needs() -> None:
     """State, pending calls, last text, usage, what is left of the limits."""
-    with over_http([reply("Writing.", calls=[WRITE], usage=CACHED)], max_iterations=5, timeout=60) as at:
+    with start_over_http([reply("Writing.", calls=[WRITE], usage=CACHED)], max_iterations=5, timeout=60) as at:
         turn = at.turn()
         view = at.handle.view()
         assert view["status"] == "needs_decision"
@@ -142,7 +142,7 @@ def test_a_move_that_a_state_does_not_allow_is_refused(state: str) -> None:
     with standing(state) as at:
         for asked, (move, states) in REFUSED_MOVES.items():
             if state in states:
-                with refused(at.handle, IllegalCommand, asked) as caught:
+                with expect_refusal(at.handle, IllegalCommand, asked) as caught:
                     move(at.handle)
                 assert (caught.value.state, caught.value.asked) == (PHASES[state], asked)
                 assert isinstance(caught.value.allowed, tuple)
@@ -158,7 +158,7 @@ def test_a_command_after_the_end_does_nothing_and_is_logged(state: str, caplog: 
             at.handle.resume(command)
             assert at.handle.snapshot() == before
             assert at.handle.next_turn() is end
-        with refused(at.handle, IllegalCommand, "resume(InjectMessages(...))") as caught:
+        with expect_refusal(at.handle, IllegalCommand, "resume(InjectMessages(...))") as caught:
             at.handle.resume(InjectMessages("and?"))
         assert ("follow_up()" in caught.value.allowed) == (state != "TooDeep")
     assert caplog.text.count("ignored a command after the end") == 2
@@ -179,7 +179,7 @@ def test_stop_ends_a_loop_for_good(state: str) -> None:
     with standing(state) as at:
         at.handle.stop("enough")
         at.handle.stop("again")
-        assert at.done().termination == StopCondition("enough")
+        assert at.expect_done().termination == StopCondition("enough")
 
 
 @each("state", ["Finished", "TooDeep"])
@@ -193,7 +193,7 @@ def test_stop_after_the_end_changes_nothing(state: str) -> None:
 
 def test_a_loop_is_finished_once_its_result_was_returned() -> None:
     """So `while not handle.is_finished: handle.next_turn()` sees every result, also the one after a `stop`."""
-    with over_http([reply(calls=[ADD]), fault(500), reply("fine"), reply("again")]) as at:
+    with start_over_http([reply(calls=[ADD]), fault(500), reply("fine"), reply("again")]) as at:
         handle, seen = at.handle, list[str]()
         while not handle.is_finished:
             turn = handle.next_turn()
@@ -208,14 +208,14 @@ def test_a_loop_is_finished_once_its_result_was_returned() -> None:
         handle.follow_up("and now?")
         handle.stop()
         assert not handle.is_finished
-        at.done()
+        at.expect_done()
         assert handle.is_finished
 
 
 def test_every_result_tells_what_waits_its_text_and_what_was_used() -> None:
     """`handle.run().text` is right whatever comes; what only another result has is refused with what this one is."""
-    with over_http([reply("Hm.", calls=[WRITE, WRITE | {"id": "toolu_x"}]), fault(500), reply("end")]) as at:
-        yielded_ = yielded(at.handle.next_turn())
+    with start_over_http([reply("Hm.", calls=[WRITE, WRITE | {"id": "toolu_x"}]), fault(500), reply("end")]) as at:
+        yielded_ = expect_yielded(at.handle.next_turn())
         assert (yielded_.text, yielded_.iterations, len(yielded_.pending)) == ("Hm.", 1, 2)
         with pytest.raises(AttributeError, match=r"this turn is Yielded: 2 calls wait \(write, write\)"):
             _ = yielded_.termination  # type: ignore[attr-defined]
@@ -237,14 +237,14 @@ def test_every_result_tells_what_waits_its_text_and_what_was_used() -> None:
 
 def test_a_yielded_gives_the_history_to_edit() -> None:
     """The same list as the handle's, as long as it waits."""
-    with over_http([reply(calls=[ADD]), reply("end")]) as at:
-        turn = yielded(at.handle.next_turn())
+    with start_over_http([reply(calls=[ADD]), reply("end")]) as at:
+        turn = expect_yielded(at.handle.next_turn())
         assert turn.messages_mut() is at.handle.messages_mut()
         turn.messages_mut()[0]["content"] = "else"
         turn.resume(InjectMessages("go on"))
         with pytest.raises(IllegalCommand, match="stale"):
             turn.messages_mut()
-        at.done()
+        at.expect_done()
         assert [message["content"] for message in at.handle.messages if message["role"] == "user"][::2] == [
             "else",
             "go on",
@@ -257,7 +257,7 @@ def test_stop_is_possible_wherever_a_loop_has_not_ended(state: str) -> None:
     with standing(state, reply("fine")) as at:
         count = at.count
         at.handle.resume(Stop("enough"))
-        done = at.done()
+        done = at.expect_done()
         assert (done.termination, at.count) == (StopCondition("enough"), count)
         assert (done.response is None) == (state == "Ready")
         at.handle.follow_up([user("again")])
@@ -293,28 +293,28 @@ def test_run_asks_about_what_waits_and_goes_on() -> None:
         turn.approve_all()
 
     other = call("write", {"path": "c", "text": "d"}, id="toolu_o")
-    with over_http([reply(calls=[WRITE]), reply(calls=[ADD]), reply(calls=[other]), reply("end")]) as at:
+    with start_over_http([reply(calls=[WRITE]), reply(calls=[ADD]), reply(calls=[other]), reply("end")]) as at:
         assert at.handle.run(ask).unwrap().text == "end"
         assert asked == ["toolu_w", "toolu_o"]
 
 
 def test_run_returns_the_turn_if_ask_leaves_something_open() -> None:
     """What is not decided waits for the caller."""
-    with over_http([reply(calls=[WRITE])]) as at:
-        turn = yielded(at.handle.run(lambda turn: None))
+    with start_over_http([reply(calls=[WRITE])]) as at:
+        turn = expect_yielded(at.handle.run(lambda turn: None))
         assert len(turn.pending) == 1
         assert at.handle.pending_turn is turn
 
 
 def test_run_goes_on_after_a_command_that_ask_gave() -> None:
     """`ask` may stop, or inject, through the turn."""
-    with over_http([reply(calls=[WRITE])]) as at:
+    with start_over_http([reply(calls=[WRITE])]) as at:
         assert at.handle.run(lambda turn: turn.stop("no")).unwrap().termination == StopCondition("no")
 
 
 def test_run_resumes_a_waiting_turn_whose_calls_are_decided() -> None:
     """A loop whose calls were decided elsewhere is simply run."""
-    with over_http([reply(calls=[WRITE]), reply("end")]) as at:
+    with start_over_http([reply(calls=[WRITE]), reply("end")]) as at:
         at.turn()
         at.handle.decide({"toolu_w": Answer("done by hand")})
         assert at.handle.run().unwrap().text == "end"
@@ -322,12 +322,12 @@ def test_run_resumes_a_waiting_turn_whose_calls_are_decided() -> None:
 
 def test_update_params_counts_from_the_next_request_on() -> None:
     """Changed, added and taken away; recorded in the snapshot."""
-    with over_http([reply(calls=[ADD]), reply("end")], asked=params(system="old", stop_sequences=["x"])) as at:
+    with start_over_http([reply(calls=[ADD]), reply("end")], asked=params(system="old", stop_sequences=["x"])) as at:
         turn = at.turn()
         at.handle.update_params(max_tokens=99, system="new", stop_sequences=None, metadata={"user_id": "u"})
         assert '"max_tokens":99' in at.handle.state.root.setup.params
         turn.continue_loop()
-        at.done()
+        at.expect_done()
         first, second = (request.json for request in at.api.requests)
         assert (first["system"], second["system"], second["max_tokens"]) == ("old", "new", 99)
         assert ("stop_sequences" in first, "stop_sequences" in second) == (True, False)
@@ -361,19 +361,19 @@ def test_bad_parameters_are_refused_and_change_nothing(changes: Any, kind: type[
 def test_another_model_must_take_the_history() -> None:
     """A system message in the history keeps the loop from a model that takes none."""
     system = {"role": "system", "content": "Be brief."}
-    with over_http([reply("end")], asked=params(messages=[user(), system])) as at:
-        with refused(at.handle, InvalidHistory, "update_params()", "messages[1]") as caught:
+    with start_over_http([reply("end")], asked=params(messages=[user(), system])) as at:
+        with expect_refusal(at.handle, InvalidHistory, "update_params()", "messages[1]") as caught:
             at.handle.update_params(model="claude-sonnet-4-5")
         assert caught.value.messages == [user(), system]
-        assert at.done().text == "end"
+        assert at.expect_done().text == "end"
 
 
 def test_headers_and_timeouts_can_be_changed_and_are_not_stored() -> None:
     """They stay with the process."""
-    with over_http([reply(calls=[ADD]), reply("end")], asked=params(extra_headers={"x-mine": "one"})) as at:
+    with start_over_http([reply(calls=[ADD]), reply("end")], asked=params(extra_headers={"x-mine": "one"})) as at:
         turn = at.turn()
         at.handle.update_params(extra_headers={"x-mine": "two"}, timeout=30)
         turn.continue_loop()
-        at.done()
+        at.expect_done()
         assert [request.headers["x-mine"] for request in at.api.requests] == ["one", "two"]
         assert "x-mine" not in json.dumps(at.handle.snapshot())

@@ -16,9 +16,9 @@ from hypothesis import given, strategies as st
 from tests.kit.concurrency import either_kind
 from tests.kit.each import each
 from tests.kit.effort import examples
-from tests.kit.loop_trees import bare, task, tree_of
+from tests.kit.loop_trees import make_bare, task, tree_of
 from tests.kit.tools import LOOK, look, params
-from tests.kit.world import ID, World, over_http
+from tests.kit.world import ID, World, start_over_http
 from toolloop import LoopConfig, MemoryStore, SqliteStore, ToolLoopHandle, sub_loop
 from toolloop.history import check
 from toolloop.stores import Store
@@ -167,20 +167,20 @@ def test_a_format_of_the_caller_is_refused_beside_it() -> None:
     with pytest.raises(ValueError, match="Leave out your own format"):
         one.open(params=params(**own))
     with pytest.raises(ValueError, match="Leave out your own format"):
-        sub_loop("kid", "Do it.", params=bare(**own), tools=(), config=LoopConfig(output=Line))
+        sub_loop("kid", "Do it.", params=make_bare(**own), tools=(), config=LoopConfig(output=Line))
     assert peer.run().unwrap().output == INVOICE
 
 
 def test_a_misfit_is_answered_once_with_what_is_wrong() -> None:
     """The message names each field; the second answer is the result. A further user turn has its own answer."""
-    with over_http([reply(WRONG), reply(RIGHT), reply("no JSON"), reply(RIGHT)], output=Invoice) as at:
+    with start_over_http([reply(WRONG), reply(RIGHT), reply("no JSON"), reply(RIGHT)], output=Invoice) as at:
         assert at.handle.run().unwrap().output == INVOICE
-        told = at.sent()[-1]["content"][0]["text"]
+        told = at.list_sent()[-1]["content"][0]["text"]
         assert "number: Input should be greater than or equal to 1, got 0" in told
         assert 'lines[0].amount: Input should be a valid integer, got "two"' in told
         at.handle.follow_up("again")
         assert at.handle.run().unwrap().output == INVOICE
-        assert "the text is not JSON" in at.sent()[-1]["content"][0]["text"]
+        assert "the text is not JSON" in at.list_sent()[-1]["content"][0]["text"]
         assert not check(at.handle.messages)
 
 
@@ -241,9 +241,9 @@ def test_what_a_person_says_meanwhile_comes_first() -> None:
 def test_a_loop_inside_a_call_has_one_of_its_own() -> None:
     """Its text is the result of the call, after it was corrected."""
     asked = [reply(calls=[task("p")]), reply("all done")]
-    kid = sub_loop("kid", "Do a part of it.", params=bare(), tools=[look], config=LoopConfig(output=Line))
+    kid = sub_loop("kid", "Do a part of it.", params=make_bare(), tools=[look], config=LoopConfig(output=Line))
     tree = tree_of("sync", {"go": asked, "p": [reply('{"text":1}'), reply(LINE)]}, [kid])
-    done = tree.new().run().unwrap()
+    done = tree.make().run().unwrap()
     assert (done.text, done.output) == ("all done", None)
     assert tree.requests[-1]["messages"][-1]["content"][0]["content"] == LINE
 

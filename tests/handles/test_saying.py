@@ -15,9 +15,9 @@ from tests.kit.concurrency import either_kind
 from tests.kit.each import each
 from tests.kit.effort import examples
 from tests.kit.failing import FailingStore
-from tests.kit.support import completed, failed, yielded
+from tests.kit.support import expect_completed, expect_error, expect_yielded
 from tests.kit.tools import LOOK, PAY, SEND, params, user
-from tests.kit.world import APPROVED, World, approve_all, held, over_http, wait
+from tests.kit.world import APPROVED, World, approve_all, hold_at, start_over_http, wait
 from toolloop import Deny, Inbox, LoopConfig, MemoryStore, ToolLoopHandle
 from toolloop.errors import (
     CallerError,
@@ -66,7 +66,7 @@ def test_while_a_call_waits_it_is_kept_and_goes_out_with_the_result(kind: str) -
     """It decides no call. The turn that waits stays valid, and its command sends it."""
     world = World(kind, MemoryStore(), script=(reply(calls=[SEND]), DONE))
     peer = world.open()
-    turn = yielded(peer.run())
+    turn = expect_yielded(peer.run())
     now = peer.handle.state.root.now
     peer.say(lambda: peer.handle.say("by mail", by="ana"))
     peer.say(lambda: peer.handle.say(["please", user("soon")]))
@@ -87,15 +87,15 @@ def test_while_a_call_waits_it_is_kept_and_goes_out_with_the_result(kind: str) -
 
 def test_the_command_of_a_turn_sends_it_before_its_own_messages() -> None:
     """In the order in which it was said, also in a round that is closed."""
-    with over_http([reply(calls=[("add", {"a": 1, "b": 2})]), DONE]) as at:
+    with start_over_http([reply(calls=[("add", {"a": 1, "b": 2})]), DONE]) as at:
         turn = at.turn()
         assert turn.reason == "tools_executed"
         at.handle.say("first")
         assert kept(at.handle) == [("first", None)]
         turn.inject_and_continue("second")
         assert kept(at.handle) == []
-        at.done()
-        assert said_in({"messages": at.sent()}) == ["first", "second"]
+        at.expect_done()
+        assert said_in({"messages": at.list_sent()}) == ["first", "second"]
 
 
 @each("where", ["request", "t3"])
@@ -104,8 +104,8 @@ def test_while_a_driver_works_elsewhere(kind: str, where: str) -> None:
     """Its message is kept until the reply or the results are there; the loop then goes on with it."""
     world = World(kind, MemoryStore(), script=(reply(calls=[LOOK]), DONE))
     driver, other = world.open(), world.open()
-    yielded(driver.next_turn()).continue_loop() if where == "request" else None
-    with held(world, where, driver) as standing:
+    expect_yielded(driver.next_turn()).continue_loop() if where == "request" else None
+    with hold_at(world, where, driver) as standing:
         other.say(lambda: other.handle.say("hurry", by="bo"))
         assert (kept(other.handle), world.status()) == ([("hurry", "bo")], "running")
     standing.result()
@@ -118,51 +118,51 @@ def test_during_a_pause_it_is_kept_until_the_model_ends_its_turn() -> None:
     found = [server_result("web_search", id="srvtoolu_s"), {"type": "text", "text": "found"}]
     script = [reply("so far", content=[opened], stop_reason="pause_turn"), reply(content=found), DONE]
     tools = [{"type": "web_search_20250305", "name": "web_search"}]
-    with over_http(script, asked=params(tools=tools)) as at:
+    with start_over_http(script, asked=params(tools=tools)) as at:
         turn = at.turn()
         name = at.handle.say("hurry")
         gone = at.handle.say("never mind")
         at.handle.withdraw(gone)
         turn.continue_loop()
         assert [one["id"] for one in at.handle.view()["kept"]] == [name]
-        assert (at.done().text, at.sent(2)[-1]) == ("done", user("hurry"))
-        assert len(at.sent(1)) == 2
+        assert (at.expect_done().text, at.list_sent(2)[-1]) == ("done", user("hurry"))
+        assert len(at.list_sent(1)) == 2
 
 
 def test_after_the_end_and_after_a_failure_it_begins_a_user_turn() -> None:
     """As `follow_up` does; the failed request is given up."""
-    with over_http([DONE, ModelError("busy", retryable=True), reply("fine")]) as at:
-        completed(at.handle.next_turn())
+    with start_over_http([DONE, ModelError("busy", retryable=True), reply("fine")]) as at:
+        expect_completed(at.handle.next_turn())
         at.handle.say("and then?")
-        failed(at.handle.next_turn())
+        expect_error(at.handle.next_turn())
         at.handle.say("hello?", by="ana")
-        done = completed(at.handle.next_turn())
+        done = expect_completed(at.handle.next_turn())
         assert (done.text, done.termination, at.handle.iterations) == ("fine", NaturalEnd(), 2)
-        assert said_in({"messages": at.sent()}) == ["and then?", "hello?"]
+        assert said_in({"messages": at.list_sent()}) == ["and then?", "hello?"]
 
 
 def test_what_a_stop_or_a_limit_left_goes_out_with_the_next_turn() -> None:
     """It is still kept after the end, and can be withdrawn."""
     for ends in ("stop", "limit"):
-        with over_http([reply(calls=[WRITE]), DONE, DONE], max_iterations=1) as at:
+        with start_over_http([reply(calls=[WRITE]), DONE, DONE], max_iterations=1) as at:
             turn = at.turn()
             at.handle.say("one")
             gone = at.handle.say("two")
             if ends == "stop":
                 turn.stop("enough")
-                assert at.done().termination == StopCondition("enough")
+                assert at.expect_done().termination == StopCondition("enough")
             else:
                 at.handle.decide({call.id: Deny("no") for call in turn.pending})
                 turn.continue_loop()
-                yielded(at.handle.next_turn()).continue_loop()
-                at.done()
+                expect_yielded(at.handle.next_turn()).continue_loop()
+                at.expect_done()
                 assert (kept(at.handle), at.handle.messages[-1]["content"]) == ([], "two")
                 continue
             assert kept(at.handle) == [("one", None), ("two", None)]
             at.handle.withdraw(gone, by="ana")
             at.handle.say("three")
-            assert at.done().text == "done"
-            assert said_in({"messages": at.sent()}) == ["one", "three"]
+            assert at.expect_done().text == "done"
+            assert said_in({"messages": at.list_sent()}) == ["one", "three"]
 
 
 # --- keys, and what is refused ---------------------------------------------------------------------------------------
@@ -173,7 +173,7 @@ def test_the_same_key_says_it_once(kind: str) -> None:
     """Whatever it says, in whatever state, also after it went out or was withdrawn; and in a fork."""
     world = World(kind, MemoryStore(), script=(reply(calls=[SEND]), DONE))
     peer = world.open()
-    yielded(peer.run())
+    expect_yielded(peer.run())
     first = peer.say(lambda: peer.handle.say("pay", key="hook 7"))
     gone = peer.say(lambda: peer.handle.say("wait", key="hook 8"))
     peer.say(lambda: peer.handle.withdraw(gone))
@@ -195,7 +195,7 @@ def test_the_same_key_says_it_once(kind: str) -> None:
 def test_what_the_api_would_refuse_is_refused_at_once(said: Any) -> None:
     """In each state, and the loop is as before."""
     for script in ([DONE], [reply(calls=[WRITE])], [ModelError("no")]):
-        with over_http(script) as at:
+        with start_over_http(script) as at:
             at.handle.next_turn()
             before = at.handle.state
             with pytest.raises((InvalidHistory, TypeError, ValueError)):
@@ -206,14 +206,14 @@ def test_what_the_api_would_refuse_is_refused_at_once(said: Any) -> None:
 @each("key", ["", 7, "\ud800"])
 def test_a_key_is_a_text(key: Any) -> None:
     """An empty one would make all messages one."""
-    with over_http([DONE]) as at, pytest.raises((TypeError, ValueError), match="key"):
+    with start_over_http([DONE]) as at, pytest.raises((TypeError, ValueError), match="key"):
         at.handle.say("hi", key=key)
 
 
 def test_what_is_not_kept_cannot_be_withdrawn() -> None:
     """The error says why."""
-    with over_http([DONE, DONE]) as at:
-        completed(at.handle.next_turn())
+    with start_over_http([DONE, DONE]) as at:
+        expect_completed(at.handle.next_turn())
         said = at.handle.say("hi")
         for name, why in ((said, "is in the conversation already, or was withdrawn before"), ("x", "nothing with")):
             with pytest.raises(IllegalCommand, match=why):
@@ -222,7 +222,7 @@ def test_what_is_not_kept_cannot_be_withdrawn() -> None:
 
 def test_a_follow_up_while_a_call_waits_names_the_call_and_what_to_do() -> None:
     """It named commands that would have been refused, too."""
-    with over_http([reply(calls=[WRITE]), DONE]) as at:
+    with start_over_http([reply(calls=[WRITE]), DONE]) as at:
         at.turn()
         with pytest.raises(IllegalCommand, match=r"the call 'w' \(write\) waits for a decision.*say\(\)"):
             at.handle.follow_up("hi")
@@ -236,7 +236,7 @@ def test_a_withdrawal_that_comes_after_the_request_is_refused(kind: str) -> None
     """The handle that withdraws has not seen yet that it went out."""
     world = World(kind, MemoryStore(), script=(reply(calls=[SEND]), DONE))
     driver, other = world.open(), world.open()
-    yielded(driver.run())
+    expect_yielded(driver.run())
     said = other.say(lambda: other.handle.say("quick"))
     driver.flush()
     approve_all(driver.turn())
@@ -252,9 +252,9 @@ def test_a_handle_that_lost_its_loop_to_another_driver_still_says_it(kind: str) 
     """What a person says belongs to no driver."""
     world = World(kind, MemoryStore(), script=(reply(calls=[LOOK]), reply(calls=[SEND]), DONE))
     lost = world.open()
-    with held(world, "t3", lost) as standing:
+    with hold_at(world, "t3", lost) as standing:
         other = world.open(take_over=True)
-        yielded(other.run())
+        expect_yielded(other.run())
         lost.say(lambda: lost.handle.say("hurry", by="ana"))
     with pytest.raises(Conflict):
         standing.result()
@@ -270,7 +270,7 @@ def test_a_store_that_fails_does_not_say_it_twice(moment: Any) -> None:
     inner = MemoryStore()
     faulty: Any = FailingStore(inner)
     peer = World("sync", faulty, script=(reply(calls=[SEND]), DONE)).open()
-    yielded(peer.run())
+    expect_yielded(peer.run())
     faulty.fails = lambda _number: moment
     with pytest.raises(StoreError):
         peer.handle.say("once", key="k")

@@ -13,9 +13,9 @@ import pytest
 
 from tests.kit.concurrency import either_kind, run_async
 from tests.kit.failing import Asked, FailingStore
-from tests.kit.support import yielded
+from tests.kit.support import expect_yielded
 from tests.kit.tools import PAY, SEND, STORED_TOOLS, params
-from tests.kit.world import APPROVED, AnyHandle, World, approve_all, assert_sound, failing_world
+from tests.kit.world import APPROVED, AnyHandle, World, approve_all, assert_sound, make_failing_world
 from toolloop import AsyncToolLoopHandle, Deny, Grant, InjectMessages
 from toolloop.errors import DecisionConflict, Drift, StoreError, UnreadableSnapshot
 from toolloop.stores.memory import MemoryStore
@@ -34,7 +34,7 @@ def test_a_grant_is_revoked_by_a_handle_that_has_not_seen_it(kind: str) -> None:
     """To revoke is a matter of safety: it is looked again before it is refused."""
     world = World(kind, MemoryStore(), script=TWO)
     first = world.open()
-    yielded(first.run())
+    expect_yielded(first.run())
     second = world.open()
     first.say(lambda: first.turn().approve("t2", remember=Grant()))
     if kind != "sync":
@@ -49,7 +49,7 @@ def test_each_refused_command_is_reported() -> None:
     """One by each await, until none is left: a decision may be refused, but is never lost in silence."""
     world = World("asyncio", MemoryStore(), script=TWO)
     first = world.open()
-    yielded(first.run())
+    expect_yielded(first.run())
     second = world.open()
     second.decide(t2=Deny("no"), t4=Deny("no"))
     for call_id in ("t2", "t4"):
@@ -67,7 +67,7 @@ def test_a_command_that_is_refused_while_the_await_is_cancelled_is_still_reporte
     """By that await or by the next one."""
     world = World(backend, MemoryStore(), script=TWO)
     first = world.open()
-    yielded(first.run())
+    expect_yielded(first.run())
     world.open().decide(t2=Deny("no"))
     handle = first.handle
     assert isinstance(handle, AsyncToolLoopHandle)
@@ -119,8 +119,8 @@ def fails_once(store: FailingStore) -> None:
 @pytest.mark.parametrize("made", ["new", "restored"])
 def test_a_loop_that_could_not_be_created_at_first_is_created_by_the_next_call(first: str, made: str) -> None:
     """Its journal starts as it must, whatever is said in between."""
-    world, store = failing_world("sync")
-    peer = world.new()
+    world, store = make_failing_world("sync")
+    peer = world.make()
     if made == "restored":
         snapshot = peer.handle.snapshot()
         peer = AnyHandle("sync", type(peer.handle).restore(snapshot, world.provider(), **world.parts(store=store)))
@@ -136,8 +136,8 @@ def test_a_loop_that_could_not_be_created_at_first_is_created_by_the_next_call(f
 
 def test_a_copy_that_could_not_be_stored_is_stored_by_the_next_fork() -> None:
     """Nothing of the first one is left, not its id either."""
-    world, store = failing_world("sync")
-    handle = world.new().handle
+    world, store = make_failing_world("sync")
+    handle = world.make().handle
     handle.update_params(temperature=1)
     store.calls.clear()
     fails_once(store)
@@ -163,7 +163,7 @@ DRIFTS = {
 def test_what_would_be_sent_otherwise_is_named(given: dict[str, Any], change: str) -> None:
     """Parameters with a model are those of a whole request: what they lack is gone, and 1 is not 1.0."""
     world = World("sync", MemoryStore(), script=TWO)
-    yielded(world.open(params=params(**WHOLE)).run())
+    expect_yielded(world.open(params=params(**WHOLE)).run())
     with pytest.raises(Drift) as caught:
         world.open(params=given, on_drift="strict").run(approve_all)
     assert caught.value.changes == (change,)
@@ -173,7 +173,7 @@ def test_what_would_be_sent_otherwise_is_named(given: dict[str, Any], change: st
 def test_tools_in_another_order_are_sent_in_the_order_they_had() -> None:
     """Other bytes would cost the prompt cache; the order in which a program lists its tools says nothing."""
     world = World("sync", MemoryStore(), script=(reply(calls=[PAY]), reply("done")))
-    yielded(world.open().next_turn())
+    expect_yielded(world.open().next_turn())
     world.tools = tuple(reversed(STORED_TOOLS))
     assert world.open().text() == "done"
     first, second = ([each["name"] for each in request["tools"]] for request in world.requests)
@@ -183,7 +183,7 @@ def test_tools_in_another_order_are_sent_in_the_order_they_had() -> None:
 def test_a_journal_under_another_name_is_refused() -> None:
     """A copy made by hand is not a loop of its own: commands to it would go into the first one."""
     world = World("sync", MemoryStore())
-    yielded(world.open().run())
+    expect_yielded(world.open().run())
     before = world.journal()
     world.store.create("copy", world.store.load("loop").entries, head=Head("needs_decision"))
     with pytest.raises(UnreadableSnapshot, match=r"'copy'.*'loop'"):
@@ -194,7 +194,7 @@ def test_a_journal_under_another_name_is_refused() -> None:
 def pair(world: World) -> tuple[AnyHandle, AnyHandle]:
     """Two handles, the first of which has driven to where a decision is needed."""
     first = world.open()
-    yielded(first.run())
+    expect_yielded(first.run())
     return first, world.open()
 
 

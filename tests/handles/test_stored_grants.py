@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.kit.concurrency import either_kind
-from tests.kit.support import completed, yielded
+from tests.kit.support import expect_completed, expect_yielded
 from tests.kit.world import World
 from toolloop import Grant
 from toolloop.errors import IllegalCommand
@@ -33,7 +33,7 @@ def asked_about(world: World, first: Grant, **more: Any) -> list[str]:
             asked.append(each.id)
             turn.approve(each, by="ana", reason="as usual", remember=first if each.id == "t0" else None)
 
-    assert completed(world.open(**more).run(ask)).text == "done"
+    assert expect_completed(world.open(**more).run(ask)).text == "done"
     world.assert_once()
     return asked
 
@@ -49,16 +49,16 @@ def test_a_call_says_by_which_grant_it_ran() -> None:
     """And the grant says who gave it, when, why, and with which call."""
     world = World("sync", MemoryStore(), script=script("ana", "ana"), clock=lambda: START)
     party = world.open()
-    turn = yielded(party.run())
+    turn = expect_yielded(party.run())
     party.say(lambda: turn.approve("t0", by="ana", reason="as usual", remember=Grant()))
     (grant,) = world.open().handle.grants
     assert (grant.id, grant.tool, grant.input, grant.match, grant.uses) == ("1/t0", "send", {"to": "ana"}, None, None)
     assert (grant.by, grant.reason, grant.call_id) == ("ana", "as usual", "t0")
     assert grant.at == datetime.fromtimestamp(START, UTC)
     party.say(turn.continue_loop)
-    yielded(party.next_turn())
+    expect_yielded(party.next_turn())
     party.say(party.turn().continue_loop)
-    (second,) = yielded(party.next_turn()).calls
+    (second,) = expect_yielded(party.next_turn()).calls
     assert second.decision is not None
     assert (second.decision.grant, second.decision.by, second.decision.reason) == ("1/t0", "ana", "as usual")
 
@@ -68,18 +68,18 @@ def test_a_grant_is_taken_back_from_any_handle(kind: str) -> None:
     """It holds after reopening, until it is revoked; then the next call asks, with every driver."""
     world = World(kind, MemoryStore(), script=script("ana", "ana", "ana"))
     first = world.open()
-    turn = yielded(first.run())
+    turn = expect_yielded(first.run())
     first.say(lambda: turn.approve("t0", by="ana", remember=Grant()))
     first.say(turn.continue_loop)
-    yielded(first.next_turn())
+    expect_yielded(first.next_turn())
     second = world.open()
     second.say(second.turn().continue_loop)
-    assert yielded(second.next_turn()).reason == "tools_executed"
+    assert expect_yielded(second.next_turn()).reason == "tools_executed"
     third = world.open()
     third.say(lambda: third.handle.grants.revoke(third.handle.grants[0], by="ben"))
     assert list(third.handle.grants) == []
     assert world.journal()[-1] == "GrantRevoked"
-    waits = yielded(second.run())
+    waits = expect_yielded(second.run())
     assert [call.id for call in waits.pending] == ["t2"]
     assert list(second.handle.grants) == []
     with pytest.raises(IllegalCommand, match="1/t0"):
@@ -91,7 +91,7 @@ def test_a_wider_grant_is_written_in_full() -> None:
     """For another tool, or other inputs, only what it names; nothing of it stands if it says too little."""
     world = World("sync", MemoryStore(), script=script("ana@home", "ben@home", "ben@work", "eva@home"))
     party = world.open()
-    turn = yielded(party.run())
+    turn = expect_yielded(party.run())
     before = world.store.load("loop")
     with pytest.raises(IllegalCommand, match="look"):
         party.say(lambda: turn.approve("t0", remember=Grant(tool="look")))

@@ -13,7 +13,7 @@ from attrs import evolve
 
 from tests.kit.concurrency import Background, cross, either_kind, run_async
 from tests.kit.failing import FailingStore
-from tests.kit.support import completed, yielded
+from tests.kit.support import expect_completed, expect_yielded
 from tests.kit.tools import PAY, SEND, params
 from tests.kit.world import APPROVED, ID, AnyHandle, World, approve_all, each_store, store_at, wait
 from toolloop import AsyncToolLoopHandle, Deny, Inbox, ToolLoopHandle, Worker
@@ -29,7 +29,7 @@ def test_the_constructor_asks_the_store_nothing(kind: str) -> None:
     """Not before the loop is driven, or told something."""
     store = FailingStore(MemoryStore())
     world = World(kind, store)
-    peer = world.new()
+    peer = world.make()
     assert peer.handle.pending == ()
     assert peer.handle.state == peer.handle.state
     assert store.asked == []
@@ -50,7 +50,7 @@ def test_open_creates_at_once_and_finds_again(where: str, tmp_path: Path) -> Non
     second = world.open()
     assert second.handle.state == first.handle.state
     assert second.run(approve_all).unwrap().text == "done"
-    assert completed(world.open().next_turn()).text == "done"
+    assert expect_completed(world.open().next_turn()).text == "done"
     assert len(world.requests) == 3
 
 
@@ -64,7 +64,7 @@ def test_a_second_loop_of_one_id_is_refused_to_the_constructor(where: str, tmp_p
     world = World("sync", store_at(where, tmp_path))
     world.open()
     before = world.store.load(ID)
-    peer = world.new()
+    peer = world.make()
     for _ in range(2):
         with pytest.raises(Conflict, match="'loop'") as caught:
             peer.next_turn()
@@ -109,7 +109,7 @@ def test_a_loop_goes_on_in_another_handle_where_it_stood(where: str, tmp_path: P
             peer.decide(**{turn.pending[0].id: APPROVED})
         else:
             peer.say(turn.continue_loop)
-    assert completed(peer.next_turn()).text == "done"
+    assert expect_completed(peer.next_turn()).text == "done"
     assert (sorted(world.ran), len(world.requests)) == (["t1", "t2", "t3"], 3)
 
 
@@ -118,7 +118,7 @@ def test_a_fork_is_a_loop_of_its_own_in_the_store(where: str, tmp_path: Path) ->
     """It goes its own way, under its own lease; the first is as it was."""
     world = World("sync", store_at(where, tmp_path))
     peer = world.open()
-    yielded(peer.run())
+    expect_yielded(peer.run())
     copy = AnyHandle("sync", peer.handle.fork("copy"))
     assert sorted(loop.loop_id for loop in world.store.list()) == ["copy", ID]
     copy.decide(t2=Deny("no"), t3=APPROVED)
@@ -161,7 +161,7 @@ def test_a_closed_handle_stays_usable() -> None:
     world = World("sync", MemoryStore())
     peer = world.open()
     peer.close()
-    yielded(peer.run())
+    expect_yielded(peer.run())
     assert world.row().lease is None
     peer.close()
     peer.close()
@@ -175,7 +175,7 @@ def test_async_with_stores_what_was_said_even_when_the_block_raises() -> None:
     async def main() -> None:
         parts = world.parts(params=params())
         async with AsyncToolLoopHandle.open(world.store, ID, world.provider(), **parts) as handle:
-            yielded(await handle.run()).approve_all(by="ana")
+            expect_yielded(await handle.run()).approve_all(by="ana")
             raise KeyError
 
     with pytest.raises(KeyError):
@@ -214,7 +214,7 @@ def test_flush_looks_at_what_others_stored() -> None:
     """For who holds a handle and does not drive it: then it shows, and takes decisions on, what there is now."""
     world = World("sync", MemoryStore())
     watching, driving = world.open(), world.open()
-    yielded(driving.run())
+    expect_yielded(driving.run())
     assert watching.handle.snapshot() != driving.handle.snapshot()
     watching.flush()
     assert [call.id for call in watching.handle.pending] == ["t2"]
@@ -255,7 +255,7 @@ def test_params_of_a_loop_that_is_there_are_compared() -> None:
     assert world.store.load(ID) == before
     other = world.open(**parts)
     assert world.store.load(ID) == before
-    yielded(other.next_turn())
+    expect_yielded(other.next_turn())
     assert world.requests[-1]["model"] == "claude-opus-5"
     with pytest.raises(InvalidHistory):
         wait(
@@ -270,7 +270,7 @@ def test_params_of_a_loop_that_is_there_are_compared() -> None:
 _DOORS: dict[str, Callable[[World, Any], object]] = {
     "open": lambda world, loop_id: world.open(loop_id),
     "open of an existing loop": lambda world, loop_id: world.open(loop_id, params=None),
-    "constructor": lambda world, loop_id: world.new(loop_id),
+    "constructor": lambda world, loop_id: world.make(loop_id),
     "fork": lambda world, loop_id: world.open().handle.fork(loop_id),
     "drive": lambda world, loop_id: Worker(world.store, world.provider(), world.tools).drive(loop_id),
     "audit": lambda world, loop_id: audit(world.store, loop_id),

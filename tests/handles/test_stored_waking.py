@@ -9,9 +9,9 @@ import pytest
 
 from tests.kit.concurrency import either_kind
 from tests.kit.failing import FailingStore
-from tests.kit.support import results_in, yielded
+from tests.kit.support import expect_yielded, results_in
 from tests.kit.tools import LOOK, PAY, SEND, look, pay, send
-from tests.kit.world import APPROVED, AnyHandle, World, held
+from tests.kit.world import APPROVED, AnyHandle, World, hold_at
 from toolloop import Answer, Ask, Deny, LoopConfig, Rerun, tool
 from toolloop.errors import Conflict, Drift, StoreError
 from toolloop.machine.values.setup import Texts
@@ -26,7 +26,7 @@ def lost(world: World, **more: Any) -> AnyHandle:
     world.script = (reply(calls=[PAY, LOOK]), reply("done"))
     world.config = {**ONE_BY_ONE, **world.config}
     first = world.open()
-    with held(world, "t1", first) as turn:
+    with hold_at(world, "t1", first) as turn:
         second = world.open(take_over=True, **more)
         second.decide(t1=Answer("it was paid", by="ben"))
     with pytest.raises(Conflict):
@@ -78,9 +78,9 @@ def test_policies_judge_once_more_what_has_not_started(policy: Any, waits: list[
 def test_what_is_said_of_an_uncertain_call_is_what_happens(word: str) -> None:
     """Rerun runs it once more, `Answer` says how it ended, `Deny` that the end is unknown; the model sees which."""
     world = World("sync", MemoryStore(), script=(reply(calls=[PAY]), reply("done")))
-    with held(world, "t1", world.open()) as turn:
+    with hold_at(world, "t1", world.open()) as turn:
         second = world.open(take_over=True)
-        waiting = yielded(second.run())
+        waiting = expect_yielded(second.run())
         assert [(call.id, call.why) for call in waiting.pending] == [("t1", "uncertain")]
         second.say(
             {
@@ -102,7 +102,7 @@ def test_who_opens_a_loop_just_as_its_driver_ends_does_not_wake_it(kind: str) ->
     """It looked as if it ran; when the lease was to be had, the turn was over, and nothing was lost."""
     world = World(kind, MemoryStore(), script=(reply(calls=[PAY]), reply("done")))
     first = world.open()
-    with held(world, "t1", first) as turn:
+    with hold_at(world, "t1", first) as turn:
 
         def let_it_end(number: int) -> None:
             if store.asked[-1] == "acquire" and number == store.asked.index("acquire") + 1:
@@ -130,7 +130,7 @@ def test_a_call_whose_tool_is_gone_gets_a_result_that_says_so() -> None:
     """Even an approved one: it cannot run, and the model gets the reason."""
     world = World("sync", MemoryStore(), script=(reply(calls=[SEND]), reply("done")))
     peer = world.open()
-    yielded(peer.run())
+    expect_yielded(peer.run())
     peer.decide(t2=APPROVED)
     other = world.open(tools=(pay, look), on_drift="accept")
     assert other.run().unwrap().text == "done"
@@ -142,10 +142,10 @@ def test_a_handle_with_older_tools_does_not_drive_on() -> None:
     """The loop was opened elsewhere with other tools, and went on: the old handle gets an error, but can decide."""
     world = World("sync", MemoryStore(), script=(reply(calls=[LOOK]), reply(calls=[SEND]), reply("done")))
     old = world.open()
-    yielded(old.next_turn())
+    expect_yielded(old.next_turn())
     new = world.open(tools=(guarded, send, look), on_drift="accept")
-    yielded(new.run())
-    assert [call.id for call in yielded(old.run()).pending] == ["t2"]
+    expect_yielded(new.run())
+    assert [call.id for call in expect_yielded(old.run()).pending] == ["t2"]
     old.decide(t2=APPROVED)
     with pytest.raises(Drift, match="the approval of tool 'pay' changed from always to never"):
         old.run()
@@ -158,7 +158,7 @@ def test_a_handle_with_older_tools_does_not_drive_on() -> None:
 def test_an_interrupted_loop_is_opened_and_decided_with_other_tools(kind: str) -> None:
     """What its driver left is uncertain at once; only who drives it needs the tools of its open calls."""
     world = World(kind, MemoryStore(), script=(reply(calls=[PAY]), reply("done")))
-    with held(world, "t1", world.open()) as turn:
+    with hold_at(world, "t1", world.open()) as turn:
         watcher = world.open(tools=(), take_over=True)
         assert [(each.id, each.why) for each in watcher.handle.pending] == [("t1", "uncertain")]
         watcher.decide(t1=Rerun())
@@ -174,9 +174,9 @@ def test_an_interrupted_loop_is_opened_and_decided_with_other_tools(kind: str) -
 def test_a_loop_can_be_looked_at_while_another_drives() -> None:
     """Whatever tools are here."""
     world = World("sync", MemoryStore(), script=(reply(calls=[PAY]), reply("done")))
-    with held(world, "t1", world.open()) as turn:
+    with hold_at(world, "t1", world.open()) as turn:
         assert world.open(tools=()).handle.pending == ()
-    yielded(turn.result())
+    expect_yielded(turn.result())
 
 
 # --- what others say while a driver takes the loop over ---------------------------------------------------------------

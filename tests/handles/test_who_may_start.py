@@ -14,7 +14,7 @@ import pytest
 from tests.handles.test_stored_waking import told
 from tests.kit.concurrency import either_kind
 from tests.kit.tools import PAY, pay
-from tests.kit.world import AnyHandle, World, held
+from tests.kit.world import AnyHandle, World, hold_at
 from toolloop import Approve, Ask, Continue, Deny, Grant, Inbox, Person, Rerun, Texts, ToolCall, tool
 from toolloop.errors import AlreadyDecided, Conflict, DecisionConflict, IllegalCommand, UndecidedCalls
 from toolloop.events import CallApproved, CallDecided
@@ -149,7 +149,7 @@ def test_a_rerun_needs_the_persons_that_the_start_needed(kind: str) -> None:
     decide(peer, Approve(by="ana"))
     decide(peer, Approve(by="bo"))
     peer.say(peer.turn().continue_loop)
-    with held(world, "t1", peer) as turn:
+    with hold_at(world, "t1", peer) as turn:
         worker = world.open(take_over=True)
         worker.run()
         decide(worker, Rerun(by="cy"))
@@ -168,7 +168,7 @@ def test_a_rerun_is_judged_by_a_rule_that_is_stricter_now(kind: str) -> None:
     world, rules, peer = shop(kind, Ask())
     decide(peer, Approve(by="ana"))
     peer.say(peer.turn().continue_loop)
-    with held(world, "t1", peer) as turn:
+    with hold_at(world, "t1", peer) as turn:
         worker = world.open(take_over=True)
         worker.run()
         rules.rule = Deny("not any more")
@@ -410,7 +410,7 @@ def test_an_edit_that_stands_is_approved_by_its_digest() -> None:
     world, _, peer = shop("sync", Ask())
     decide(peer, Approve({"amount": 50_000}, by="ana"))
     peer.say(peer.turn().continue_loop)
-    with held(world, "t1", peer) as turn:
+    with hold_at(world, "t1", peer) as turn:
         worker = world.open(take_over=True)
         worker.run()
         with pytest.raises(DecisionConflict, match="its input was edited"):

@@ -10,7 +10,7 @@ import pytest
 from tests.inbox.support import desk, desk_of
 from tests.kit.concurrency import either_kind
 from tests.kit.each import each
-from tests.kit.support import yielded
+from tests.kit.support import expect_yielded
 from tests.kit.tools import SEND, params
 from tests.kit.world import ID, World, each_store, wait
 from toolloop import Approve, Inbox, MemoryStore, ToolLoopHandle
@@ -52,10 +52,10 @@ def test_a_change_is_in_the_row_and_in_the_trail(where: str, tmp_path: Path) -> 
 def test_a_handle_changes_it_too(kind: str) -> None:
     """In any state, also before the loop is stored, and beside what others changed meanwhile."""
     world = World(kind, MemoryStore(), script=SCRIPT)
-    peer = world.new()
+    peer = world.make()
     wait(kind, peer.handle.set_metadata(title="One"))
     assert world.row().metadata == {"title": "One"}
-    yielded(peer.run())
+    expect_yielded(peer.run())
     world.inbox.set_metadata(ID, title="Two", owner="bo")
     wait(kind, peer.handle.set_metadata(title="Three", by="ana"))
     assert world.row().metadata == {"title": "Three", "owner": "bo"}

@@ -11,7 +11,7 @@ import pytest
 from tests.inbox.support import PARAMS, previewed
 from tests.kit.concurrency import either_kind
 from tests.kit.tools import PAY
-from tests.kit.world import World, held
+from tests.kit.world import World, hold_at
 from toolloop import Approve, AsyncToolLoopHandle, Inbox, Rerun, ToolLoopHandle, Yielded, tool
 from toolloop.errors import BadTool, Conflict
 from toolloop.stores.memory import MemoryStore
@@ -101,7 +101,7 @@ def test_an_uncertain_call_that_never_waited_gets_its_preview(kind: str) -> None
     seen: list[Any] = []
     world = World(kind, MemoryStore(), script=(reply(calls=[PAY]), reply("done")))
     world.tools = (explained(world.tools[0], seen), *world.tools[1:])
-    with held(world, "t1", world.open()) as turn:
+    with hold_at(world, "t1", world.open()) as turn:
         worker = world.open(take_over=True)
         worker.run()
         (waits,) = Inbox(world.store).pending()
@@ -119,7 +119,7 @@ def test_a_preview_of_an_uncertain_call_that_fails_becomes_a_text(kind: str) -> 
     """The turn still ends."""
     world = World(kind, MemoryStore(), script=(reply(calls=[PAY]), reply("done")))
     world.tools = (tool(world.tools[0].function, name="pay", preview=lambda given: given["none"]), *world.tools[1:])
-    with held(world, "t1", world.open()) as turn:
+    with hold_at(world, "t1", world.open()) as turn:
         world.open(take_over=True).run()
         (waits,) = Inbox(world.store).pending()
         assert str(waits.preview).startswith("preview failed: ")

@@ -11,9 +11,9 @@ from hypothesis import given, settings, strategies as st
 
 from tests.kit.concurrency import cross
 from tests.kit.each import each
-from tests.kit.support import results_in, yielded
+from tests.kit.support import expect_yielded, results_in
 from tests.kit.tools import MODEL, TOOLS, add, look, params, write
-from tests.kit.world import World, over_http
+from tests.kit.world import World, start_over_http
 from toolloop import Answer, Approve, LoopConfig, LoopContext, ToolLoopHandle, tool
 from toolloop.errors import Drift
 from toolloop.events import DriftAdopted, WatchEvent
@@ -117,7 +117,7 @@ def asleep() -> dict[str, Any]:
     """A loop that waits for an approval."""
     provider, config = ScriptedProvider([reply(calls=[WRITE])]), LoopConfig(on_tool_call=policy)
     handle = ToolLoopHandle(provider, params=params(), tools=[write, save], config=config, loop_id="loop")
-    yielded(handle.next_turn())
+    expect_yielded(handle.next_turn())
     return handle.snapshot()
 
 
@@ -157,12 +157,14 @@ def check(kinds: tuple[Kind, ...], on_drift: Any) -> None:
     seen: list[WatchEvent] = []
     handle = awake(kinds, on_drift, seen)
     assert [each.id for each in handle.pending] == [each["id"] for each in handle.view()["pending"]] == ["toolu_w"]
-    assert yielded(handle.run()).pending == handle.pending
+    assert expect_yielded(handle.run()).pending == handle.pending
     assert handle.snapshot() == SNAPSHOT
     handle.decide({"toolu_w": Approve()})
     if not refused:
         if any("'write'" in change and "missing" not in change for change in unsafe):
-            assert [each.id for each in yielded(handle.run()).pending] == ["toolu_w"]  # its approval counts no more
+            assert [each.id for each in expect_yielded(handle.run()).pending] == [
+                "toolu_w"
+            ]  # its approval counts no more
             handle.decide({"toolu_w": Approve()})
         assert handle.run().unwrap().text == "done"
         adopted = [event.changes for event in seen if isinstance(event, DriftAdopted)]
@@ -224,8 +226,8 @@ def test_what_is_changed_before_a_loop_is_driven_leaves_the_rest_of_what_was_giv
 
 def test_a_loop_that_has_ended_is_not_judged() -> None:
     """There is nothing to drive; a further user turn is."""
-    with over_http([reply("fine")]) as at:
-        at.done()
+    with start_over_http([reply("fine")]) as at:
+        at.expect_done()
         copy = ToolLoopHandle.restore(at.handle.snapshot(), at.api.client(), tools=TOOLS[1:], on_drift="strict")
         assert copy.run().unwrap().text == "fine"
         copy.follow_up("more")
@@ -242,7 +244,7 @@ def test_a_loop_that_has_ended_is_not_judged() -> None:
 )
 def test_parameters_that_no_longer_fit_the_tools_are_drift(stored: Any, tools: Any, problem: str) -> None:
     """The API would refuse each request, whatever is accepted; other parameters mend it."""
-    with over_http([reply("fine")], tools=[write], asked=params(**stored)) as at:
+    with start_over_http([reply("fine")], tools=[write], asked=params(**stored)) as at:
         snapshot = at.handle.snapshot()
         for on_drift in ("raise", "accept"):
             copy = ToolLoopHandle.restore(snapshot, at.api.client(), tools=tools, on_drift=on_drift)
@@ -255,11 +257,11 @@ def test_parameters_that_no_longer_fit_the_tools_are_drift(stored: Any, tools: A
 
 def test_the_model_learns_of_a_tool_that_is_gone() -> None:
     """Accepted drift: a call that was approved for a tool that is no longer there cannot run."""
-    with over_http([reply(calls=[WRITE]), reply("fine")]) as at:
+    with start_over_http([reply(calls=[WRITE]), reply("fine")]) as at:
         at.turn().approve_all()
         copy = ToolLoopHandle.restore(at.handle.snapshot(), at.api.client(), tools=[add], on_drift="accept")
         assert copy.run().unwrap().text == "fine"
-        (result,) = results_in(at.sent()[-1])
+        (result,) = results_in(at.list_sent()[-1])
         assert result["is_error"] is True
         assert "'write'" in result["content"]
 
@@ -267,7 +269,7 @@ def test_the_model_learns_of_a_tool_that_is_gone() -> None:
 def test_an_external_name_stays_external() -> None:
     """Which names were external is part of the snapshot: without params it still waits for its answer."""
     external = call("lookup", {}, id="toolu_e")
-    with over_http([reply(calls=[external]), reply("fine")], asked=params(tools=[LOOKUP])) as at:
+    with start_over_http([reply(calls=[external]), reply("fine")], asked=params(tools=[LOOKUP])) as at:
         at.turn()
         copy = ToolLoopHandle.restore(at.handle.snapshot(), at.api.client(), tools=TOOLS)
         assert [call.why for call in copy.pending] == ["external"]
@@ -279,7 +281,7 @@ def test_an_external_name_stays_external() -> None:
 @pytest.mark.parametrize("word", ["ignore", "", None])
 def test_on_drift_takes_three_words(word: Any) -> None:
     """Anything else is a mistake."""
-    with over_http([]) as at, pytest.raises(ValueError, match="on_drift"):
+    with start_over_http([]) as at, pytest.raises(ValueError, match="on_drift"):
         ToolLoopHandle.restore(at.handle.snapshot(), at.api.client(), tools=TOOLS, on_drift=word)
 
 
@@ -288,7 +290,7 @@ def test_on_drift_takes_three_words(word: Any) -> None:
 )
 def test_bad_parts_are_refused_at_restore(part: dict[str, Any]) -> None:
     """As they are when a handle is made."""
-    with over_http([]) as at:
+    with start_over_http([]) as at:
         given = {"provider": at.api.client(), "tools": TOOLS, **part}
         with pytest.raises(TypeError, match=next(iter(part))):
             ToolLoopHandle.restore(at.handle.snapshot(), given.pop("provider"), **given)
@@ -306,7 +308,7 @@ def woken(at: World, *tools: Any, **parts: Any) -> ToolLoopHandle:
 
 
 def sent_results(at: World) -> list[str]:
-    return [str(block["content"]) for block in results_in(at.sent()[-1])]
+    return [str(block["content"]) for block in results_in(at.list_sent()[-1])]
 
 
 def half_way(api: FakeMessagesAPI) -> tuple[dict[str, Any], tuple[Any, ...], list[str]]:
@@ -337,7 +339,7 @@ def half_way(api: FakeMessagesAPI) -> tuple[dict[str, Any], tuple[Any, ...], lis
 
     tools = (careful, harmless)
     handles.append(ToolLoopHandle(api.client(), params=params(), tools=tools, loop_id="loop"))
-    yielded(handles[0].next_turn())
+    expect_yielded(handles[0].next_turn())
     ran.clear()
     return snapshots[0], tools, ran
 
@@ -383,7 +385,7 @@ def test_what_may_no_longer_be_repeated_waits() -> None:
         tools = (careful, other(harmless, effect="once"))
         copy = ToolLoopHandle.restore(snapshot, api.client(), tools=tools, on_drift="accept")
         copy.decide({"toolu_c": Answer("it had ended")})
-        turn = yielded(copy.run())
+        turn = expect_yielded(copy.run())
         assert [(each.id, each.why) for each in turn.pending] == [("toolu_h", "uncertain")]
         turn.rerun("toolu_h")
         assert copy.run().unwrap().text == "fine"
@@ -395,7 +397,7 @@ def test_a_rerun_of_a_tool_that_is_gone_settles_the_call() -> None:
     with FakeMessagesAPI(SCRIPT) as api:
         snapshot, tools, _ = half_way(api)
         copy = ToolLoopHandle.restore(snapshot, api.client(), tools=tools[1:], on_drift="accept")
-        turn = yielded(copy.next_turn())
+        turn = expect_yielded(copy.next_turn())
         turn.rerun("toolu_c", by="ana")
         assert copy.run().unwrap().text == "fine"
         first, second = results_in(api.requests[-1].json["messages"][-1])
@@ -407,10 +409,10 @@ def test_a_rerun_of_a_tool_that_is_gone_settles_the_call() -> None:
 
 def test_a_call_whose_tool_became_external_waits_for_its_answer() -> None:
     """An approval does not answer it: what the caller approved was a tool of this loop's."""
-    with over_http([reply(calls=[WRITE]), reply("fine")]) as at:
+    with start_over_http([reply(calls=[WRITE]), reply("fine")]) as at:
         at.turn().approve_all()
         copy = woken(at, look, params=params(tools=[EXTERNAL]))
-        turn = yielded(copy.run())
+        turn = expect_yielded(copy.run())
         assert [(each.id, each.why) for each in turn.pending] == [("toolu_w", "external")]
         turn.answer("toolu_w", "written elsewhere")
         assert copy.run().unwrap().text == "fine"

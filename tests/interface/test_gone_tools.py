@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 
 from tests.kit.effort import examples
 from tests.kit.tools import params, user
-from tests.kit.world import over_http
+from tests.kit.world import start_over_http
 from toolloop import LoopConfig, ToolLoopHandle, sub_loop, tool
 from toolloop.errors import Drift
 from toolloop.testing import ScriptedProvider, call, reply
@@ -132,8 +132,10 @@ def test_a_process_without_some_tools_hides_no_change(data: st.DataObject) -> No
 def test_a_gate_does_not_leave_with_its_tool() -> None:
     """A process without `pay` drives one turn; then `pay` is back without approval, and does not run."""
     gated, free = {"pay": ("always", "once", False)}, {"pay": ("never", "once", False)}
-    with over_http([reply("one"), reply("two"), reply(calls=[call("pay", {"text": "x"})])], tools=made(gated)) as at:
-        at.done()
+    with start_over_http(
+        [reply("one"), reply("two"), reply(calls=[call("pay", {"text": "x"})])], tools=made(gated)
+    ) as at:
+        at.expect_done()
         without = ToolLoopHandle.restore(at.handle.snapshot(), at.api.client(), tools=[])
         without.follow_up("more")
         assert without.run().unwrap().text == "two"

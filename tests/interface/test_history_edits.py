@@ -11,9 +11,9 @@ import pytest
 
 from tests.handles.test_members import standing
 from tests.kit.each import each
-from tests.kit.support import refused, yielded
+from tests.kit.support import expect_refusal, expect_yielded
 from tests.kit.tools import TOOLS, assistant, params, user
-from tests.kit.world import World, over_http
+from tests.kit.world import World, start_over_http
 from toolloop import Continue, MemoryStore, ToolLoopHandle
 from toolloop.errors import IllegalCommand, InvalidHistory
 from toolloop.events import HistoryReplaced
@@ -50,7 +50,7 @@ def test_an_edit_is_legal_wherever_it_is_the_callers_turn(state: str) -> None:
         assert at.handle.messages_mut() is working
         ONWARD[state](at)
         assert at.handle.run().unwrap().text == "fine"
-        assert at.sent()[0] == at.handle.messages[0] == user("edited")
+        assert at.list_sent()[0] == at.handle.messages[0] == user("edited")
 
 
 @each("state", ONWARD)
@@ -75,7 +75,7 @@ def test_a_list_of_an_earlier_wait_refuses_every_change(state: str) -> None:
             lambda: old.__imul__(2),
         ]
         for change in changes:
-            with refused(at.handle, IllegalCommand, "messages_mut()"):
+            with expect_refusal(at.handle, IllegalCommand, "messages_mut()"):
                 change()
         assert type(copy.copy(old)) is type(pickle.loads(pickle.dumps(old))) is list
         assert old[0] == user()
@@ -120,7 +120,7 @@ def test_a_broken_edit_is_refused_where_it_would_be_adopted(state: str, broken: 
         if state == "decision_required":
             ONWARD[state](at)
         edit(working)
-        with refused(at.handle, InvalidHistory) as caught:
+        with expect_refusal(at.handle, InvalidHistory) as caught:
             go_on(at, state)
         (problem, *_) = caught.value.problems
         assert (problem.level, bool(problem.rule), bool(problem.remedy)) == ("error", True, True)
@@ -145,15 +145,15 @@ def go_on(at: World, state: str) -> None:
 
 def test_a_list_that_is_emptied_is_refused() -> None:
     """A request needs a message."""
-    with over_http([]) as at:
+    with start_over_http([]) as at:
         at.handle.messages_mut().clear()
-        with refused(at.handle, InvalidHistory, "the list of messages is empty"):
+        with expect_refusal(at.handle, InvalidHistory, "the list of messages is empty"):
             at.handle.next_turn()
 
 
 def test_an_edit_that_is_not_json_is_refused() -> None:
     """What cannot be a message at all is a mistake of type; the list stays."""
-    with over_http([reply("fine")]) as at:
+    with start_over_http([reply("fine")]) as at:
         before = at.handle.state
         working = at.handle.messages_mut()
         working.append(user({1, 2}))
@@ -162,13 +162,13 @@ def test_an_edit_that_is_not_json_is_refused() -> None:
                 take()
         assert at.handle.state == before
         working.pop()
-        assert at.done().text == "fine"
+        assert at.expect_done().text == "fine"
 
 
 @each("command", ["stop", "inject_and_continue", "continue_loop"])
 def test_every_command_adopts(command: str) -> None:
     """Whichever command comes first takes the edit over, and an event tells of it."""
-    with over_http([reply(calls=[ADD]), reply("fine")]) as at:
+    with start_over_http([reply(calls=[ADD]), reply("fine")]) as at:
         turn = at.turn()
         at.handle.messages_mut()[:] = [user("all of it, in short"), *at.handle.messages[1:]]
         {
@@ -177,7 +177,7 @@ def test_every_command_adopts(command: str) -> None:
             "continue_loop": turn.continue_loop,
         }[command]()
         assert at.handle.messages[0] == user("all of it, in short")
-        done = at.done()
+        done = at.expect_done()
         assert [event for event in done.events if isinstance(event, HistoryReplaced)] == [HistoryReplaced(1, 3, 3)]
 
 
@@ -193,11 +193,11 @@ TAKES: dict[str, Callable[[ToolLoopHandle], Any]] = {
 @each("asked", TAKES)
 def test_what_ends_no_wait_takes_the_edit_over_and_leaves_the_list(asked: str) -> None:
     """A broken one is refused there, and stays to be mended; the list can be edited on until the next command."""
-    with over_http([reply(calls=[ADD]), reply("fine")]) as at:
+    with start_over_http([reply(calls=[ADD]), reply("fine")]) as at:
         turn = at.turn()
         working = at.handle.messages_mut()
         working.insert(0, user([RESULT]))
-        with refused(at.handle, InvalidHistory, asked, "orphan-result"):
+        with expect_refusal(at.handle, InvalidHistory, asked, "orphan-result"):
             TAKES[asked](at.handle)
         working[:1] = [user("edited")]
         TAKES[asked](at.handle)
@@ -205,14 +205,14 @@ def test_what_ends_no_wait_takes_the_edit_over_and_leaves_the_list(asked: str) -
         working[0] = user("edited again")
         assert at.handle.messages_mut() is working
         turn.continue_loop()
-        assert at.done().text == "fine"
-        assert at.sent()[0] == user("edited again")
+        assert at.expect_done().text == "fine"
+        assert at.list_sent()[0] == user("edited again")
 
 
 def test_an_edit_of_a_history_that_goes_on_elsewhere_is_reported() -> None:
     """Another handle drove the stored loop on: the edit is lost, which is said once."""
     store = MemoryStore()
-    with over_http([reply(calls=[ADD]), reply("fine")]) as at:
+    with start_over_http([reply(calls=[ADD]), reply("fine")]) as at:
         handle = ToolLoopHandle(at.api.client(), params=params(), tools=TOOLS, store=store, loop_id="stored")
         handle.flush()
         other = ToolLoopHandle.open(store, "stored", at.api.client(), tools=TOOLS)
@@ -226,15 +226,15 @@ def test_an_edit_of_a_history_that_goes_on_elsewhere_is_reported() -> None:
         with pytest.raises(IllegalCommand, match="earlier wait"):
             working.clear()
         handle.messages_mut()[0] = user("edited again")
-        assert yielded(handle.pending_turn).reason == "tools_executed"
+        assert expect_yielded(handle.pending_turn).reason == "tools_executed"
         handle.resume(Continue())
         assert handle.run().unwrap().text == "fine"
-        assert at.sent()[0] == user("edited again")
+        assert at.list_sent()[0] == user("edited again")
 
 
 def test_closed_rounds_can_be_dropped_while_calls_wait() -> None:
     """The open round is beside the history: no edit can leave a call without its result."""
-    with over_http([reply(calls=[ADD]), reply(calls=[WRITE]), reply("fine")]) as at:
+    with start_over_http([reply(calls=[ADD]), reply(calls=[WRITE]), reply("fine")]) as at:
         at.turn().continue_loop()
         turn = at.turn()
         assert len(at.handle.messages) == 3
@@ -242,9 +242,9 @@ def test_closed_rounds_can_be_dropped_while_calls_wait() -> None:
         turn.approve_all()
         turn.continue_loop()
         at.turn().continue_loop()
-        at.done()
-        assert [message["role"] for message in at.sent()] == ["user", "assistant", "user"]
-        assert at.sent()[1]["content"][0]["id"] == "toolu_w"
+        at.expect_done()
+        assert [message["role"] for message in at.list_sent()] == ["user", "assistant", "user"]
+        assert at.list_sent()[1]["content"][0]["id"] == "toolu_w"
 
 
 def test_a_prompt_that_was_too_long_is_cut_and_retried() -> None:
@@ -253,29 +253,29 @@ def test_a_prompt_that_was_too_long_is_cut_and_retried() -> None:
     def api(body: dict[str, Any]) -> Any:
         return reply("fine") if len(body["messages"]) < 3 else fault(400, message="prompt is too long")
 
-    with over_http(api) as at:
+    with start_over_http(api) as at:
         at.handle.messages_mut().extend([user("long"), user("longer")])
-        assert not at.failed().retryable
+        assert not at.expect_failed().retryable
         at.handle.messages_mut()[1:] = []
         at.handle.update_params(max_tokens=9)
         at.handle.retry()
-        assert (at.done().text, at.sent()) == ("fine", [user()])
+        assert (at.expect_done().text, at.list_sent()) == ("fine", [user()])
 
 
 def test_sdk_objects_are_taken_in_an_edit() -> None:
     """A block of the SDK in the list becomes the JSON that the SDK would send."""
     from anthropic.types import TextBlock  # noqa: PLC0415 - it takes a second, and one test needs it
 
-    with over_http([reply("fine")]) as at:
+    with start_over_http([reply("fine")]) as at:
         at.handle.messages_mut().extend([assistant([TextBlock(type="text", text="I said")]), user("go on")])
-        at.done()
-        assert at.sent()[1] == assistant([{"type": "text", "text": "I said"}])
+        at.expect_done()
+        assert at.list_sent()[1] == assistant([{"type": "text", "text": "I said"}])
 
 
 def test_next_turn_adopts_an_edit_after_the_end() -> None:
     """The result stays the same object, and reads show the edit."""
-    with over_http([reply("so")]) as at:
-        done = at.done()
+    with start_over_http([reply("so")]) as at:
+        done = at.expect_done()
         at.handle.messages_mut()[0] = user("edited")
         assert at.handle.next_turn() is done
         assert at.handle.messages[0] == user("edited")

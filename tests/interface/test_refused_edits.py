@@ -13,9 +13,9 @@ from tests.compaction.compaction_stories import Reader, book, reading
 from tests.kit.concurrency import either_driver, either_kind, play, sync_loop, turn
 from tests.kit.each import each
 from tests.kit.machine import making as m
-from tests.kit.support import completed, place, refused
+from tests.kit.support import expect_completed, expect_refusal, place
 from tests.kit.tools import params, user
-from tests.kit.world import over_http
+from tests.kit.world import start_over_http
 from tests.messages.bad_requests import BAD_REQUESTS, BadRequest
 from tests.messages.bodies import HI
 from toolloop import AsyncToolLoopHandle, LoopConfig, MemoryStore, ToolLoopHandle, Yielded, tool
@@ -88,7 +88,7 @@ def test_a_broken_edit_is_refused_by_the_rule_that_it_breaks(rule: str) -> None:
     assert handle.state == before
     assert handle.messages_mut() is working
     working[:] = [HI]
-    assert completed(turn("sync", handle)).text == "fine"
+    assert expect_completed(turn("sync", handle)).text == "fine"
 
 
 def test_every_rule_that_an_edit_can_break_was_broken() -> None:
@@ -117,7 +117,7 @@ def test_a_loop_that_may_not_run_has_nothing_to_edit() -> None:
     """Nothing can mend that."""
     handle = sync_loop([FINE], max_depth=0)
     handle.next_turn()
-    with refused(handle, IllegalCommand, "nested too deep to run"):
+    with expect_refusal(handle, IllegalCommand, "nested too deep to run"):
         handle.messages_mut()
 
 
@@ -151,7 +151,7 @@ def test_messages_in_the_request_of_another_driver_cannot_be_edited(kind: str) -
 
     def look(other: Handle) -> Any:
         assert place(other) == "Requesting"
-        with refused(other, IllegalCommand, "messages_mut()", "a turn is in progress"):
+        with expect_refusal(other, IllegalCommand, "messages_mut()", "a turn is in progress"):
             other.messages_mut()
         opened.append(other)
         return FINE
@@ -181,17 +181,17 @@ def searched(text: str, **more: Any) -> dict[str, Any]:
 
 def test_an_edit_cannot_leave_a_servers_result_last() -> None:
     """No pause waits beside the history, so this is not a paused turn; and the list stays to be mended."""
-    with over_http([searched("found"), reply("done")], asked=params(tools=[SEARCH])) as at:
-        at.done()
+    with start_over_http([searched("found"), reply("done")], asked=params(tools=[SEARCH])) as at:
+        at.expect_done()
         at.handle.follow_up([user("more")])
         edited = at.handle.messages_mut()
         del edited[-1]
         del edited[-1]["content"][-1]
-        with refused(at.handle, InvalidHistory, "prefill"):
+        with expect_refusal(at.handle, InvalidHistory, "prefill"):
             at.handle.next_turn()
         assert at.count == 1
         edited.append(user("again"))
-        assert at.done().text == "done"
+        assert at.expect_done().text == "done"
 
 
 @each("paused", [FOUND, FOUND[:1]])
@@ -227,7 +227,7 @@ def test_an_edit_that_leaves_a_server_call_open_is_refused(driver: str) -> None:
             turn = await at.aturn()
             edited = at.handle.messages_mut()
             edited[1]["content"].insert(1, open_call())
-            with refused(at.handle, InvalidHistory, "srvtoolu_1", "open-server-call"):
+            with expect_refusal(at.handle, InvalidHistory, "srvtoolu_1", "open-server-call"):
                 turn.continue_loop()
             del edited[1]["content"][1]
             turn.continue_loop()
@@ -238,7 +238,7 @@ def test_an_edit_that_leaves_a_server_call_open_is_refused(driver: str) -> None:
 
 def loop_of(*messages: Any) -> Loop:
     """A loop with this history, which waits for nothing."""
-    return m.after().root._replace(messages=Chain(map(encode, messages)))
+    return m.state_after().root._replace(messages=Chain(map(encode, messages)))
 
 
 def user_message(words: str = "hi") -> dict[str, Any]:

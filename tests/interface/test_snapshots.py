@@ -11,9 +11,9 @@ from attrs import evolve
 
 from tests.handles.test_members import PAUSED, STATES, standing
 from tests.interface.test_history_edits import ONWARD
-from tests.kit.support import completed, results_in, yielded
+from tests.kit.support import expect_completed, expect_yielded, results_in
 from tests.kit.tools import TOOLS, params, user
-from tests.kit.world import World, over_http
+from tests.kit.world import World, start_over_http
 from toolloop import LoopConfig, LoopContext, Texts, ToolLoopHandle, tool
 from toolloop.errors import MaxDepthExceeded, ModelError, UnreadableSnapshot
 from toolloop.stores.codec import digest_snapshot
@@ -80,7 +80,7 @@ def test_a_loop_that_sleeps_at_every_wait_sends_what_one_that_never_sleeps_sends
     bodies = []
     for sleeps in (False, True):
         search = params(tools=[{"type": "web_search_20250305", "name": "web_search"}], system="Sei kurz. \u2028")
-        with over_http(script, asked=search) as at:
+        with start_over_http(script, asked=search) as at:
             for step in range(20):
                 handle = slept(at) if sleeps else at.handle
                 at.handle = handle
@@ -97,7 +97,7 @@ def test_a_loop_that_sleeps_at_every_wait_sends_what_one_that_never_sleeps_sends
                 else:
                     turn.continue_loop()
             bodies.append([request.body for request in at.api.requests])
-            assert completed(at.handle.next_turn()).text == "end"
+            assert expect_completed(at.handle.next_turn()).text == "end"
             assert len(at.did) == 3
     assert len(bodies[0]) == len(script)
     assert bodies[0] == bodies[1]
@@ -105,8 +105,8 @@ def test_a_loop_that_sleeps_at_every_wait_sends_what_one_that_never_sleeps_sends
 
 def test_an_error_survives_sleep_with_all_its_parts() -> None:
     """Status, type, retryable, seconds to wait, request id; `retry` works."""
-    with over_http([fault(429, retry_after=7), reply("fine")]) as at:
-        before = at.failed()
+    with start_over_http([fault(429, retry_after=7), reply("fine")]) as at:
+        before = at.expect_failed()
         copy = slept(at)
         after = copy.next_turn()
         assert (type(after), after.error.__class__) == (type(before), ModelError)  # type: ignore[union-attr]
@@ -118,8 +118,8 @@ def test_an_error_survives_sleep_with_all_its_parts() -> None:
 
 def test_the_depth_is_the_stored_one() -> None:
     """A context given at `restore` brings the state back, not another depth."""
-    with over_http([], depth=3) as at:
-        at.failed()
+    with start_over_http([], depth=3) as at:
+        at.expect_failed()
         copy = slept(at, context=LoopContext(depth=0))
         assert copy.depth == 3
         assert isinstance(copy.into_result().error, MaxDepthExceeded)
@@ -127,7 +127,7 @@ def test_the_depth_is_the_stored_one() -> None:
 
 def test_limits_are_the_stored_ones_unless_given() -> None:
     """No config keeps them; a config replaces them."""
-    with over_http([reply(calls=[ADD]), reply("fine")], max_iterations=1) as at:
+    with start_over_http([reply(calls=[ADD]), reply("fine")], max_iterations=1) as at:
         at.turn()
         assert slept(at).run().unwrap().termination == MaxIterations(1)
         assert slept(at, config=LoopConfig(max_iterations=2)).run().unwrap().text == "fine"
@@ -147,11 +147,11 @@ def test_a_call_that_was_running_is_uncertain_or_runs_again(effect: Any, why: li
 
     with FakeMessagesAPI([reply(calls=[call("sleeper", id="toolu_s")]), reply("fine")]) as api:
         handles.append(ToolLoopHandle(api.client(), params=params(), tools=[sleeper], loop_id="loop"))
-        yielded(handles[0].next_turn())
+        expect_yielded(handles[0].next_turn())
         copy = handles[0] = ToolLoopHandle.restore(snapshots[0], api.client(), tools=[sleeper])
         assert [call.why for call in copy.pending] == why
         if why:
-            yielded(copy.next_turn()).answer("toolu_s", "it had ended")
+            expect_yielded(copy.next_turn()).answer("toolu_s", "it had ended")
         assert copy.run().unwrap().text == "fine"
         (result,) = results_in(api.requests[-1].json["messages"][-1])
         assert result["content"] == ("it had ended" if why else "done")
@@ -189,7 +189,7 @@ BROKEN: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
 @pytest.mark.parametrize(("damage", "word"), BROKEN.values(), ids=BROKEN)
 def test_an_incomplete_snapshot_is_refused(damage: Callable[[dict[str, Any]], Any], word: str) -> None:
     """Damaged, foreign or newer: one error, which says which."""
-    with over_http([reply(calls=[WRITE])]) as at:
+    with start_over_http([reply(calls=[WRITE])]) as at:
         at.turn()
         with pytest.raises(UnreadableSnapshot, match=word):
             ToolLoopHandle.restore(damage(at.handle.snapshot()), at.api.client(), tools=TOOLS)
@@ -197,13 +197,13 @@ def test_an_incomplete_snapshot_is_refused(damage: Callable[[dict[str, Any]], An
 
 def test_the_same_snapshot_restored_twice_is_two_loops() -> None:
     """It is not used up, and its dict is not kept."""
-    with over_http([reply(calls=[WRITE]), reply("one"), reply("two")]) as at:
+    with start_over_http([reply(calls=[WRITE]), reply("one"), reply("two")]) as at:
         at.turn()
         snapshot = at.handle.snapshot()
         text = json.dumps(snapshot)
         for words in ("one", "two"):
             copy = ToolLoopHandle.restore(snapshot, at.api.client(), tools=TOOLS)
-            yielded(copy.pending_turn).deny("toolu_w", "no")
+            expect_yielded(copy.pending_turn).deny("toolu_w", "no")
             assert copy.run().unwrap().text == words
         assert json.dumps(snapshot) == text
 
@@ -224,8 +224,8 @@ FORGED: dict[str, Callable[[dict[str, Any]], Any]] = {
 @pytest.mark.parametrize("forge", FORGED.values(), ids=FORGED)
 def test_a_snapshot_whose_digest_fits_and_whose_content_does_not_is_refused(forge: Callable[[Any], Any]) -> None:
     """One error for whatever a foreign hand wrote, never a half-made loop."""
-    with over_http([reply("so")]) as at:
-        at.done()
+    with start_over_http([reply("so")]) as at:
+        at.expect_done()
         body = {key: value for key, value in at.handle.snapshot().items() if key not in ("format", "digest")}
         forge(body)
         with pytest.raises(UnreadableSnapshot):
@@ -250,17 +250,17 @@ def test_a_fork_stands_where_its_original_stands(state: str) -> None:
 
 def test_two_copies_go_their_own_ways() -> None:
     """What one does, the other does not see."""
-    with over_http([reply(calls=[WRITE]), reply("one"), reply("two")]) as at:
+    with start_over_http([reply(calls=[WRITE]), reply("one"), reply("two")]) as at:
         turn = at.turn()
         copy = at.handle.fork()
         turn.deny("toolu_w", "no")
         assert [call.status for call in copy.pending] == ["waiting"]
         assert at.handle.run().unwrap().text == "one"
-        copied = yielded(copy.pending_turn)
+        copied = expect_yielded(copy.pending_turn)
         copied.approve_all()
         assert copy.run().unwrap().text == "two"
-        assert results_in(at.sent(1)[-1])[0]["is_error"] is True
-        assert "is_error" not in results_in(at.sent(2)[-1])[0]
+        assert results_in(at.list_sent(1)[-1])[0]["is_error"] is True
+        assert "is_error" not in results_in(at.list_sent(2)[-1])[0]
 
 
 def test_a_started_call_is_uncertain_in_a_copy() -> None:
@@ -275,20 +275,22 @@ def test_a_started_call_is_uncertain_in_a_copy() -> None:
         return "done"
 
     handles: list[Any] = []
-    with over_http([reply(calls=[call("forks", id="toolu_f")]), reply("fine"), reply("copied")], tools=[forks]) as at:
+    with start_over_http(
+        [reply(calls=[call("forks", id="toolu_f")]), reply("fine"), reply("copied")], tools=[forks]
+    ) as at:
         handles.append(at.handle)
         assert at.handle.run().unwrap().text == "fine"
         (copy,) = copies
-        turn = yielded(copy.pending_turn)
+        turn = expect_yielded(copy.pending_turn)
         assert [(call.id, call.why) for call in turn.pending] == [("toolu_f", "uncertain")]
         turn.deny("toolu_f", "who knows")
         assert copy.run().unwrap().text == "copied"
-        assert results_in(at.sent(2)[-1])[0]["content"] == Texts().uncertain.format(reason="who knows")
+        assert results_in(at.list_sent(2)[-1])[0]["content"] == Texts().uncertain.format(reason="who knows")
 
 
 def test_headers_of_one_copy_do_not_change_with_the_other() -> None:
     """Parameters of each are its own, the secret ones too."""
-    with over_http([reply("one"), reply("two")]) as at:
+    with start_over_http([reply("one"), reply("two")]) as at:
         copy = at.handle.fork()
         copy.update_params(extra_headers={"x-mine": "copy"}, max_tokens=9)
         at.handle.run()

@@ -13,7 +13,7 @@ from hypothesis import given
 from tests.kit.concurrency import either_kind
 from tests.kit.effort import examples
 from tests.kit.machine.worlds import World as WorldOfEvents, lives
-from tests.kit.support import completed, failed, yielded
+from tests.kit.support import expect_completed, expect_error, expect_yielded
 from tests.kit.tools import SEND
 from tests.kit.world import APPROVED, World, each_store, store_at, wait
 from toolloop import Approve, Deny, InjectMessages, LoopConfig, Stop, ToolLoopHandle, sub_loop, tool
@@ -37,19 +37,19 @@ def test_the_status_is_right_at_every_stop() -> None:
         world.on[place] = lambda place=place: look(place)  # type: ignore[misc]
     party = world.open()
     look("created")
-    yielded(party.next_turn())
+    expect_yielded(party.next_turn())
     look("tools executed")
     party.say(party.turn().continue_loop)
     look("continued")
-    yielded(party.next_turn())
+    expect_yielded(party.next_turn())
     look("two wait")
     party.decide(t2=Deny("no"))
     look("decided")
     party.say(party.turn().continue_loop)
     look("to run")
-    yielded(party.next_turn())
+    expect_yielded(party.next_turn())
     party.say(party.turn().continue_loop)
-    completed(party.next_turn())
+    expect_completed(party.next_turn())
     look("done")
     party.say(lambda: party.handle.follow_up([{"role": "user", "content": "more"}]))
     look("followed up")
@@ -92,7 +92,7 @@ def test_the_head_always_says_what_the_journal_says(kind: str) -> None:
             else:
                 party.say(turn.continue_loop)
     world.assert_once()
-    assert completed(party.run()).text == "done"
+    assert expect_completed(party.run()).text == "done"
 
 
 # --- who may go on ----------------------------------------------------------------------------------------------------
@@ -104,11 +104,11 @@ def test_a_loop_that_run_leaves_may_be_driven_by_any_process(kind: str) -> None:
     world, seen = World(kind, MemoryStore()), list[str]()
     world.on["request"] = lambda: seen.append(world.status())
     party = world.open()
-    yielded(party.run())
+    expect_yielded(party.run())
     assert world.status() == "needs_decision"
     world.open().decide(t2=Deny("no"))
     assert (world.status(), type(world.state().root.phase)) == ("runnable", Waiting)
-    assert completed(world.open().run()).text == "done"
+    assert expect_completed(world.open().run()).text == "done"
     assert seen == ["running"] * 3
 
 
@@ -118,21 +118,21 @@ def test_a_run_that_has_to_end_leaves_its_loop_to_any_driver(kind: str) -> None:
     world, requests = World(kind, MemoryStore()), list[str]()
     world.on["request"] = lambda: requests.append(world.status())
     handle = world.open().handle
-    turn = yielded(cast("Turn", wait(kind, handle.run(until=lambda: True))))
+    turn = expect_yielded(cast("Turn", wait(kind, handle.run(until=lambda: True))))
     assert (turn.reason, turn.pending, len(requests)) == ("tools_executed", (), 1)
     assert (world.status(), world.row().lease) == ("runnable", None)
-    assert completed(world.open().run(lambda turn: turn.approve_all())).text == "done"
+    assert expect_completed(world.open().run(lambda turn: turn.approve_all())).text == "done"
 
 
 @either_kind
 def test_a_turn_that_a_caller_has_stays_theirs(kind: str) -> None:
     """Whatever others say about the loop meanwhile."""
     world = World(kind, MemoryStore())
-    yielded(world.open().next_turn())
+    expect_yielded(world.open().next_turn())
     other = world.open()
     other.say(lambda: other.handle.update_params(max_tokens=9))
     assert world.status() == "needs_command"
-    assert completed(other.run(lambda turn: turn.approve_all())).text == "done"
+    assert expect_completed(other.run(lambda turn: turn.approve_all())).text == "done"
     assert world.status() == "ended"
 
 
@@ -160,7 +160,7 @@ def test_an_empty_conversation_waits_for_the_first_words() -> None:
 def test_a_failed_loop_says_when_it_may_be_tried_again(error: ModelError, expected: tuple[bool, float | None]) -> None:
     """After a second, or when the API said; a person is needed where trying again is of no use."""
     world = World("sync", MemoryStore(), script=[error], clock=lambda: 1000.0)
-    failed(world.open().run())
+    expect_error(world.open().run())
     head = world.row().head
     assert (head.status, (head.retryable, head.retry_at), head.attempts) == ("failed", expected, 0)
 
@@ -172,7 +172,7 @@ def test_attempts_are_counted_without_driving_and_begin_again_with_an_answer(whe
     world = World("sync", store_at(where, tmp_path), script=[busy])
     party = world.open()
     for attempts in (1, 2):
-        failed(party.run())
+        expect_error(party.run())
         row = world.row()
         later = evolve(row.head, retry_at=row.head.changed + 60.0 * attempts, attempts=attempts)
         assert world.store.append(row.loop_id, [], expected_rev=row.rev, head=later) == row.rev
@@ -183,7 +183,7 @@ def test_attempts_are_counted_without_driving_and_begin_again_with_an_answer(whe
         assert (world.status(), world.row().head.attempts) == ("runnable", attempts)
         assert party.handle.pending == ()
     world.script = [reply("done")]
-    completed(party.run())
+    expect_completed(party.run())
     assert (world.status(), world.row().head.attempts) == ("ended", 0)
 
 
@@ -212,8 +212,8 @@ def test_the_calls_that_wait_are_shown_without_the_journal(where: str, tmp_path:
     parts["config"] = LoopConfig(execution="ready", decision_timeout=60.0)
     with ToolLoopHandle.open(store, "mail", ScriptedProvider(script), **parts) as handle:
         handle.follow_up("Write to ana and bo")
-        yielded(handle.next_turn()).continue_loop()
-        yielded(handle.next_turn())
+        expect_yielded(handle.next_turn()).continue_loop()
+        expect_yielded(handle.next_turn())
         loop = store.head("mail")
         shown = {each.path: each for each in loop.pending}
         assert [each.path for each in handle.pending] == list(shown) == [("c",), ("p", "c")]
@@ -275,10 +275,10 @@ def test_a_decision_about_a_deleted_loop_does_not_reach_its_successor(kind: str,
     world = World(kind, store_at(where, tmp_path / kind), script=(reply(calls=[SEND]), reply("done")))
     (tmp_path / kind).mkdir()
     party = world.open()
-    yielded(party.run())
+    expect_yielded(party.run())
     world.store.delete("loop")
     successor = world.open()
-    yielded(successor.run())
+    expect_yielded(successor.run())
     before, row = world.journal(), world.row()
     for act in (
         lambda: party.decide(t2=APPROVED),
@@ -290,7 +290,7 @@ def test_a_decision_about_a_deleted_loop_does_not_reach_its_successor(kind: str,
             act()
     assert (world.journal(), world.row()) == (before, row)
     successor.decide(t2=APPROVED)
-    assert completed(successor.run()).text == "done"
+    assert expect_completed(successor.run()).text == "done"
     world.assert_once()
 
 

@@ -16,12 +16,12 @@ from tests.kit.journals import (
     STORY,
     Driver,
     assert_sound,
-    first,
+    make_first,
+    make_journal,
+    make_running_loop,
     names,
-    new_journal,
     open_journal,
-    running_loop,
-    stored_state,
+    read_stored_state,
     take_over,
 )
 from tests.kit.warm_python import run
@@ -40,7 +40,7 @@ from toolloop.stores import MemoryStore
 
 
 def journal(clock: Callable[[], Any] = lambda: 5.0) -> Journal:
-    return LocalJournal(begin(first()), clock)
+    return LocalJournal(begin(make_first()), clock)
 
 
 # --- recording -------------------------------------------------------------------------------------------------------
@@ -105,7 +105,7 @@ def waits() -> Journal:
 STAY: dict[str, ev.Event] = {
     "a decision": ev.Decided((("t3", DecisionRecord("deny", reason="no")),)),
     "time": ev.Ticked(at=9.0, seconds=1.0),
-    "an edit": ev.HistoryEdited((Splice(0, 1, (first().messages[0],)),)),
+    "an edit": ev.HistoryEdited((Splice(0, 1, (make_first().messages[0],)),)),
     "other parameters": ev.Changed(params="{}"),
     "another driver": ev.Woken(),
     "an end that is late": ev.Ended("t9", Result(encode("late")), iteration=1, attempt=1),
@@ -161,7 +161,7 @@ FORKING = """
 import os, sys, threading, warnings
 from functools import partial
 from tests.kit.journals import *
-from tests.kit.journals import assert_sound, encode, ev, names, new_journal, open_journal
+from tests.kit.journals import assert_sound, encode, ev, make_journal, names, open_journal
 from toolloop.errors import IllegalCommand
 from toolloop._journal.records import make_id
 from toolloop.machine.values.calls import Result
@@ -169,7 +169,7 @@ from toolloop.stores import SqliteStore
 
 warnings.simplefilter("ignore")  # that a process with threads forks
 store = SqliteStore(sys.argv[1])
-driver = Driver(new_journal(store))
+driver = Driver(make_journal(store))
 journal, lease = driver.journal, driver.lease
 driver.hold()
 driver.record(*RUNNING)
@@ -233,14 +233,14 @@ END = ev.Ended("t1", Result(encode("paid")), iteration=1, attempt=1)
 def test_the_end_of_a_run_is_recorded_with_any_later_driver() -> None:
     """And it counts if no other decision was recorded. Everything else that the old driver records is rejected."""
     store = MemoryStore()
-    first = running_loop(store)
+    first = make_running_loop(store)
     take_over(store)
     end = first.journal.record(END)
     other = first.journal.record(ev.Ended("t2", None))
     first.journal.commit()
     assert (end.stored, end.rejection, other.stored, type(other.rejection)) == (True, None, False, Conflict)
     assert names(store)[-1] == "Ended"
-    assert round_of(stored_state(store).root).find("t1").result.content == encode("paid")  # type: ignore[union-attr] # it has one
+    assert round_of(read_stored_state(store).root).find("t1").result.content == encode("paid")  # type: ignore[union-attr] # it has one
     assert isinstance(first.journal.lost, Conflict)
     for event in (ev.Replied(STORY[0]), ev.TurnEnded(), ev.Ticked(at=9.0), ev.Ended("t2", None)):
         record = first.journal.record(event)
@@ -255,7 +255,7 @@ def test_the_end_of_a_run_is_recorded_with_any_later_driver() -> None:
 def test_a_driver_learns_of_a_take_over_from_what_it_reads() -> None:
     """It may read before it stores."""
     store = MemoryStore()
-    first = running_loop(store)
+    first = make_running_loop(store)
     assert first.journal.remote_drives == 0
     take_over(store)
     assert first.journal.lost is None
@@ -267,19 +267,19 @@ def test_a_driver_learns_of_a_take_over_from_what_it_reads() -> None:
 def test_two_processes_that_saw_one_run_end_store_it_once() -> None:
     """A fork inside a tool ends it twice."""
     store = MemoryStore()
-    first = running_loop(store)
+    first = make_running_loop(store)
     second = open_journal(store)
     for journal in (second, first.journal):
         assert journal.record(END).id.startswith("end00001")
         journal.commit()
     assert names(store).count("Ended") == 1
-    assert first.journal.state == second.state == stored_state(store)
+    assert first.journal.state == second.state == read_stored_state(store)
 
 
 def test_a_second_end_of_a_run_is_kept_under_an_id_of_its_own() -> None:
     """The first one is the result: a call that timed out ends once more when its tool is back."""
     store = MemoryStore()
-    driver = running_loop(store)
+    driver = make_running_loop(store)
     both = [driver.journal.record(END), driver.journal.record(END)]
     driver.journal.commit()
     assert len({each.id for each in both}) == 2
@@ -293,7 +293,7 @@ def test_a_second_end_of_a_run_is_kept_under_an_id_of_its_own() -> None:
 def unsure(fails: Moment) -> tuple[FailingStore, Driver, PendingRecord]:
     """A driver that recorded a start; it is unknown whether it is stored, for the store fails altogether."""
     store = FailingStore(MemoryStore())
-    driver = Driver(new_journal(store))
+    driver = Driver(make_journal(store))
     driver.hold()
     driver.record(*RUNNING[:3])
     start = driver.journal.record(ev.Started("t1", "digest"))
@@ -312,7 +312,7 @@ def test_a_start_that_was_dropped_and_is_stored_counts_after_all() -> None:
     assert driver.journal.refresh()
     assert (start.stored, driver.journal.remote_drives) == (True, 0)
     assert driver.journal.lost is None
-    assert driver.journal.state == stored_state(store.inner)
+    assert driver.journal.state == read_stored_state(store.inner)
 
 
 @each("fails", ["before", "after"])
@@ -324,7 +324,7 @@ def test_a_start_that_is_recorded_again_keeps_its_id(fails: Moment) -> None:
     driver.journal.commit()
     assert again.stored
     assert names(store.inner).count("Started") == 1
-    assert driver.journal.state == stored_state(store.inner)
+    assert driver.journal.state == read_stored_state(store.inner)
 
 
 @each("id", ["its own", "the first one's"])
@@ -335,7 +335,7 @@ def test_a_start_of_another_input_is_not_taken_for_the_one_that_is_stored(id: st
     driver.journal.commit()
     assert (again.stored, again.rejection is None) == (False, False)
     assert driver.journal.lost is None
-    assert driver.journal.state == stored_state(store.inner)
+    assert driver.journal.state == read_stored_state(store.inner)
 
 
 def test_a_start_that_is_certainly_not_stored_is_forgotten() -> None:
@@ -348,7 +348,7 @@ def test_a_start_that_is_certainly_not_stored_is_forgotten() -> None:
 def test_a_deferred_command_whose_fate_is_unknown_is_said_once() -> None:
     """It is repeated with its id."""
     store = FailingStore(MemoryStore())
-    journal = new_journal(store, defers=True)
+    journal = make_journal(store, defers=True)
     journal.commit()
     journal.issue(lambda state: ev.Changed(params="{}", at=state.root.now + len(store.asked)))
     appended = len(store.asked) + 1
@@ -358,13 +358,13 @@ def test_a_deferred_command_whose_fate_is_unknown_is_said_once() -> None:
     store.fails = lambda _: None
     journal.commit()
     assert names(store.inner) == ["Opened", "Changed"]
-    assert journal.state == stored_state(store.inner)
+    assert journal.state == read_stored_state(store.inner)
 
 
 def test_a_refused_command_that_is_still_stored_is_not_given_twice() -> None:
     """The caller got the store's error, and gives the command again: the loop has moved on since they looked."""
     store = FailingStore(MemoryStore())
-    journal = new_journal(store)
+    journal = make_journal(store)
     journal.commit()
     appended = len(store.asked) + 1
     store.fails = lambda at: "after" if at == appended else "before" if at > appended else None
@@ -374,4 +374,4 @@ def test_a_refused_command_that_is_still_stored_is_not_given_twice() -> None:
     with pytest.raises(Conflict, match="continued elsewhere"):
         journal.issue(change)
     assert names(store.inner) == ["Opened", "Changed"]
-    assert journal.state == stored_state(store.inner)
+    assert journal.state == read_stored_state(store.inner)

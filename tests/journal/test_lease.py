@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.kit.failing import FailingStore
-from tests.kit.journals import held, hold, names, new_journal, open_journal, running_loop
+from tests.kit.journals import hold, hold_lease, make_journal, make_running_loop, names, open_journal
 from toolloop._journal import lease as leases, lease_term
 from toolloop._journal.lease import KEEPER, DriverLease, has_ended
 from toolloop.errors import Conflict, LoopNotFound, StoreError
@@ -35,7 +35,7 @@ def nothing_is_left() -> Iterator[None]:
 def failing() -> tuple[FailingStore, DriverLease]:
     """A loop in a store that works until the test makes it fail."""
     store = FailingStore(MemoryStore())
-    journal = new_journal(store)
+    journal = make_journal(store)
     journal.commit()
     return store, DriverLease(journal)
 
@@ -55,9 +55,9 @@ def works(store: FailingStore) -> None:
 def test_it_is_taken_for_the_first_holder_and_given_back_after_the_last() -> None:
     """A turn inside a `run()` takes nothing."""
     store, lease = failing()
-    with held(lease):
+    with hold_lease(lease):
         assert not lease.is_shared
-        with held(lease):
+        with hold_lease(lease):
             release = hold(lease)
             assert lease.is_shared
         assert lease.owner == store.inner.head("loop").lease.owner
@@ -82,8 +82,8 @@ def test_a_holder_that_is_collected_does_not_wait_for_the_store() -> None:
 def test_what_still_runs_needs_the_lease_without_holding_it() -> None:
     """A tool in a thread outlives its turn."""
     store, runs = FailingStore(MemoryStore()), [True]
-    lease = DriverLease(new_journal(store), in_use=lambda: bool(runs))
-    with held(lease):
+    lease = DriverLease(make_journal(store), in_use=lambda: bool(runs))
+    with hold_lease(lease):
         pass
     KEEPER.value.renew_all()
     assert store.inner.head("loop").lease is not None
@@ -97,12 +97,12 @@ def test_what_still_runs_needs_the_lease_without_holding_it() -> None:
 def test_an_interrupted_caller_holds_nothing(error: type[BaseException]) -> None:
     """In the block, or while the store gives the lease."""
     store, lease = failing()
-    with pytest.raises(error), held(lease):
+    with pytest.raises(error), hold_lease(lease):
         raise error("stop")
     assert store.inner.head("loop").lease is None
     store.error = lambda: error("stop")
     fail(store, "acquire", "after")
-    with pytest.raises(error), held(lease):
+    with pytest.raises(error), hold_lease(lease):
         raise AssertionError("it got in")
     assert not lease.is_needed
 
@@ -110,8 +110,8 @@ def test_an_interrupted_caller_holds_nothing(error: type[BaseException]) -> None
 def test_a_loop_that_is_not_there_is_created_first() -> None:
     """A lease is of a loop in the store."""
     store = MemoryStore()
-    lease = DriverLease(new_journal(store))
-    with held(lease):
+    lease = DriverLease(make_journal(store))
+    with hold_lease(lease):
         assert names(store) == ["Opened"]
 
 
@@ -196,7 +196,7 @@ def test_a_lease_that_could_not_be_given_back_is_given_back_later(moment: str) -
     release()
     KEEPER.value.renew_all()
     works(store)
-    with held(lease):
+    with hold_lease(lease):
         lease._journal.record(ev.Requested())
         lease._journal.commit()
         assert lease._journal.lost is None
@@ -206,7 +206,7 @@ def test_a_lease_that_could_not_be_given_back_is_given_back_later(moment: str) -
 def test_what_happened_is_stored_before_the_lease_is_given_back() -> None:
     """It would not count later."""
     store = FailingStore(MemoryStore())
-    driver = running_loop(store)
+    driver = make_running_loop(store)
     driver.journal.record(ev.Ended("t1", Result(encode("paid")), iteration=1, attempt=1))
     fail(store, "append", "before")
     driver.release()
@@ -230,7 +230,7 @@ def due(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_lease_that_is_held_is_renewed() -> None:
     """Its holder notices nothing."""
     store, lease = failing()
-    with held(lease):
+    with hold_lease(lease):
         until = store.inner.head("loop").lease.until
         KEEPER.value.renew_all()
         assert store.inner.head("loop").lease.until > until
@@ -244,7 +244,7 @@ def test_a_lease_that_is_held_is_renewed() -> None:
 def test_a_lease_that_is_lost_is_renewed_no_more() -> None:
     """Its driver learns that with its next event."""
     store, lease = failing()
-    with held(lease):
+    with hold_lease(lease):
         store.inner.release(store.inner.head("loop").lease)
         KEEPER.value.renew_all()
         assert not KEEPER.value.leases
@@ -252,7 +252,7 @@ def test_a_lease_that_is_lost_is_renewed_no_more() -> None:
         lease._journal.commit()
         assert isinstance(request.rejection, Conflict)
         assert isinstance(lease._journal.lost, Conflict)
-    with held(lease):
+    with hold_lease(lease):
         assert lease._journal.lost is None
 
 

@@ -16,7 +16,7 @@ from tests.kit.each import each
 from tests.kit.effort import examples
 from tests.kit.failing import FailingStore
 from tests.kit.postgres import database, needs_postgres
-from tests.kit.support import yielded
+from tests.kit.support import expect_yielded
 from tests.kit.tools import SEND, params
 from tests.kit.world import APPROVED, World
 from tests.worker.support import place_of
@@ -76,7 +76,7 @@ def test_a_decision_is_accepted_exactly_until_its_deadline(
     """By the clock of the store, whatever the clocks of the driver and of the deciding process show."""
     store = Clocked()
     world = World("sync", store, SCRIPT, config={"decision_timeout": 60.0}, clock=store.off_by(driver))
-    (waiting,) = yielded(world.new().run()).pending
+    (waiting,) = expect_yielded(world.make().run()).pending
     assert waiting.expires_at == moment(60)
     link = Inbox(store, "secret", clock=store.off_by(driver)).link("loop", "t2", expires_in=60.0)
     store.time += waits
@@ -111,7 +111,7 @@ def test_a_new_loop_is_dated_by_the_clock_of_its_store(kind: str, wrong: float) 
     """Also what was recorded before the store was asked for the first time."""
     store = Clocked()
     world = World(kind, store, (reply("done"),), clock=store.off_by(wrong))
-    peer = world.new(params=params(messages=[]))
+    peer = world.make(params=params(messages=[]))
     peer.handle.follow_up("hi", by="ana")
     assert peer.text() == "done"
     events = [decode_event(entry) for entry in store.load("loop").entries]
@@ -131,11 +131,11 @@ def test_a_grant_ends_by_the_clock_of_the_store(wrong: float) -> None:
 
     world.on["t3"] = expire
     peer = world.open()
-    yielded(peer.run())
+    expect_yielded(peer.run())
     peer.decide(t2=Approve(remember=Grant(expires_at=moment(60))))
     store.time += 59
     assert len(peer.handle.grants) == len(Inbox(store, clock=store.off_by(wrong)).grants("loop")) == 1
-    (waiting,) = yielded(peer.run()).pending
+    (waiting,) = expect_yielded(peer.run()).pending
     assert (waiting.id, world.ran) == ("t4", ["t2", "t3"])
     assert len(peer.handle.grants) == len(Inbox(store, clock=store.off_by(wrong)).grants("loop")) == 0
 
@@ -169,11 +169,11 @@ def test_in_postgres_no_wrong_clock_lets_a_call_expire(kind: str, wrong: float, 
     """Neither that of the driver, nor that of a person, nor that of a worker; and the call runs."""
     loop_id, clock = f"kept {kind} {wrong}", off_by(postgres, wrong)
     world = World(kind, postgres, SCRIPT, config={"decision_timeout": 60.0}, clock=clock)
-    peer = world.new(loop_id)
-    (waiting,) = yielded(peer.run()).pending
+    peer = world.make(loop_id)
+    (waiting,) = expect_yielded(peer.run()).pending
     assert waiting.expires_at is not None
     assert abs(waiting.expires_at.timestamp() - postgres.now() - 60) < 30
-    yielded(peer.run())
+    expect_yielded(peer.run())
     place = place_of(kind, postgres)
     assert place.work(clock=clock) == 0
     inbox = Inbox(postgres, clock=clock)
@@ -189,8 +189,8 @@ def test_in_postgres_no_decision_is_accepted_after_its_deadline(wrong: float, po
     """Of a person whose clock is behind, too; for the driver whose clock is behind, the call has expired."""
     loop_id, clock = f"late {wrong}", off_by(postgres, wrong)
     world = World("sync", postgres, SCRIPT, config={"on_tool_call": lambda *_: Ask(expires_in=0.5)}, clock=clock)
-    peer = world.new(loop_id)
-    (waiting,) = yielded(peer.run()).pending
+    peer = world.make(loop_id)
+    (waiting,) = expect_yielded(peer.run()).pending
     assert waiting.expires_at is not None
     assert waiting.expires_at.timestamp() < postgres.now() + 30  # else the loop below takes an hour
     while postgres.now() < waiting.expires_at.timestamp():

@@ -14,9 +14,9 @@ import pytest
 from attrs import define, evolve, field
 
 from tests.kit import own_threads
-from tests.kit.concurrency import awaited, either_kind, run_async
+from tests.kit.concurrency import either_kind, run_async, wait_for
 from tests.kit.failing import Asked, FailingStore, is_beside
-from tests.kit.support import yielded
+from tests.kit.support import expect_yielded
 from tests.kit.tools import PAY, SEND, params
 from tests.kit.world import AnyHandle, World, approve_all, each_store, store_at
 from toolloop import (
@@ -80,7 +80,7 @@ class Counted:
 def test_a_turn_of_run_is_stored_twice() -> None:
     """Its end goes with the request that follows. The lease is taken and given back once. Nothing is read."""
     counted = Counted.of("sync", script=SCRIPT)
-    assert counted.world.new().text() == "done"
+    assert counted.world.make().text() == "done"
     assert counted.take() == [
         ["Opened"],
         "acquire",
@@ -95,7 +95,7 @@ def test_a_turn_of_run_is_stored_twice() -> None:
 def test_a_turn_by_hand_takes_the_lease_and_gives_it_back(kind: str) -> None:
     """What is said to a sync handle is stored when it is said; else it goes with the request. Nothing is read."""
     counted = Counted.of(kind, script=SCRIPT)
-    peer = counted.world.new()
+    peer = counted.world.make()
     peer.next_turn()
     counted.take()
     begin = [["Continued"], "acquire", ["Requested"]] if kind == "sync" else ["acquire", BEFORE_THE_REQUEST]
@@ -117,7 +117,7 @@ class Silent(MemoryStore):
 def test_a_store_that_tells_no_revision_is_read(kind: str) -> None:
     """Others may have added a command since, so the holder of the lease looks."""
     counted = Counted.of(kind, Silent(), script=SCRIPT)
-    counted.world.new().next_turn()
+    counted.world.make().next_turn()
     assert counted.take() == [["Opened"], "acquire", "load", ["Requested"], BEFORE_THE_TOOL, AT_THE_END, "release"]
 
 
@@ -125,7 +125,7 @@ def test_calls_side_by_side_start_in_one_write() -> None:
     """Each end is stored when it comes, the last one with the end of the turn."""
     calls = [call("look", {"path": f"{at}"}, id=f"t{at}") for at in range(3)]
     counted = Counted.of("sync", script=(reply(calls=calls), reply("done")), config={"max_parallel_tools": 3})
-    peer = counted.world.new()
+    peer = counted.world.make()
     peer.next_turn()
     before, starts, *ends = [each for each in counted.take()[2:] if each != "release"]
     assert (before, starts) == (["Requested"], ["Replied", "Started", "Started", "Started"])
@@ -137,7 +137,7 @@ def test_calls_side_by_side_start_in_one_write() -> None:
 def test_a_decision_that_waits(kind: str) -> None:
     """What waits is stored before the caller is asked, a decision when it is said; driving goes on with the start."""
     counted = Counted.of(kind, script=(reply(calls=[SEND]), reply("done")))
-    peer = counted.world.new()
+    peer = counted.world.make()
     peer.next_turn()
     assert counted.take()[3:] == [["Replied", "Judged"], "release"]
     peer.turn().approve("t2", by="ana")
@@ -158,7 +158,7 @@ def test_watchers_learn_of_stored_events_before_more_happens() -> None:
             peers[0].handle.resume(Stop("enough"))
 
     counted = Counted.of("sync", script=SCRIPT, config={"observers": [watches]})
-    peers.append(counted.world.new())
+    peers.append(counted.world.make())
     peers[0].run()
     assert counted.world.ran == []
 
@@ -168,7 +168,7 @@ def test_policies_are_asked_about_what_is_stored() -> None:
     journals: list[list[str]] = []
     world = World("sync", MemoryStore(), script=SCRIPT)
     world.config = {"on_tool_call": lambda *_: journals.append(world.journal()), "stop_when": lambda _: False}
-    assert world.new().text() == "done"
+    assert world.make().text() == "done"
     assert [names[-1] for names in journals] == ["Replied"] * ROUNDS
 
 
@@ -189,7 +189,7 @@ def test_an_event_loop_leaves_each_write_to_a_thread_once(monkeypatch: pytest.Mo
         by_thread[0] += name.startswith(_POOL)
 
     counted = Counted.of("asyncio", script=SCRIPT)
-    peer = counted.world.new()
+    peer = counted.world.make()
     counted.world.store.before = ask
     at_requests: list[tuple[int, int]] = []
     counted.world.on["request"] = lambda: at_requests.append((tasks[0], by_thread[0]))
@@ -269,7 +269,7 @@ def test_what_is_said_is_stored_when_the_call_returns(where: str, tmp_path: Path
     world = World("sync", store_at(where, tmp_path))
     handle = world.open().handle
     assert isinstance(handle, ToolLoopHandle)
-    turn = yielded(handle.run())
+    turn = expect_yielded(handle.run())
 
     def last() -> list[str]:
         return world.journal()[-1:]
@@ -299,7 +299,7 @@ def test_words_of_an_async_handle_are_stored_by_the_next_await() -> None:
         async with AsyncToolLoopHandle.open(
             world.store, "loop", world.provider(), **world.parts(params=params())
         ) as handle:
-            turn = yielded(await handle.run())
+            turn = expect_yielded(await handle.run())
             turn.approve("t2", by="ana")
             assert handle.pending == ()
             assert "Decided" not in world.journal()
@@ -320,7 +320,7 @@ def test_a_caller_that_only_looks_does_not_query_the_store() -> None:
     """Reads are of what the handle knows."""
     store = FailingStore(MemoryStore())
     peer = World("sync", store).open()
-    yielded(peer.run())
+    expect_yielded(peer.run())
     count = len(store.asked)
     handle = peer.handle
     assert handle.pending
@@ -338,11 +338,11 @@ def test_an_event_loop_is_not_held_up_by_a_slow_store() -> None:
     world = World("asyncio", FailingStore(MemoryStore()), script=(reply(calls=[SEND]), reply("done")))
     assert isinstance(world.store, FailingStore)
     store, peer, go = world.store, world.open(), threading.Event()
-    turn = yielded(peer.next_turn())
+    turn = expect_yielded(peer.next_turn())
 
     def wait(asked: Asked) -> None:
         if "Decided" in asked.events:
-            awaited(go)
+            wait_for(go)
 
     store.after = wait
 

@@ -13,7 +13,7 @@ from hypothesis import given, strategies as st
 from tests.kit import inside
 from tests.kit.concurrency import either_kind
 from tests.kit.effort import examples, stride
-from tests.kit.failing import ERRORS, Asked, FailingStore, Moment, always, never
+from tests.kit.failing import ERRORS, Asked, FailingStore, Moment, fail_always, fail_never
 from tests.kit.tools import SEND
 from tests.kit.world import AnyHandle, World, assert_sound, each_store, store_at, wait
 from toolloop import Completed, Yielded
@@ -93,7 +93,7 @@ def assert_told(world: World, done: Completed) -> None:
     assert (len(world.requests), sorted(world.ran)) == (len(world.script), ["t1", "t2", "t3"])
     for _ in range(4):
         inside.renew_leases()  # which also gives back what could not be given back
-    journal = world.past()
+    journal = world.bypass()
     assert isinstance(journal.state().root.phase, Finished)
     assert (journal.status(), journal.row().lease) == ("ended", None)
     assert_sound(world.store)
@@ -196,13 +196,13 @@ def test_a_decision_that_was_not_stored_was_not_made(kind: str, where: str, tmp_
     peer = world.open()
     turn = peer.run()
     assert isinstance(turn, Yielded)
-    store.fails = always
+    store.fails = fail_always
     with pytest.raises(StoreError, match="the disk is gone"):
         peer.say(lambda: turn.approve("t2", by="ana"))
     waits = ["t2"] if kind == "sync" else []  # what was said to an async handle it keeps
     assert [call.id for call in peer.handle.pending] == waits
     assert "Decided" not in World(kind, store.inner).journal()
-    store.fails = never
+    store.fails = fail_never
     if kind == "sync":
         turn.approve("t2", by="ana")
     assert peer.text() == "done"
@@ -215,7 +215,7 @@ def test_what_is_raised_is_not_logged(kind: str, caplog: pytest.LogCaptureFixtur
     """A store that fails to the end raises. In a `with` statement that another error leaves, it is logged in a line."""
     store = FailingStore(MemoryStore())
     world = World(kind, store)
-    world.on["request"] = lambda: setattr(store, "fails", always)
+    world.on["request"] = lambda: setattr(store, "fails", fail_always)
     peer = world.open()
     with pytest.raises(StoreError):
         peer.next_turn()

@@ -14,12 +14,12 @@ from tests.kit.journals import (
     WAITING,
     Driver,
     decide,
-    held,
+    hold_lease,
+    make_journal,
+    make_waiting_loop,
     names,
-    new_journal,
     open_journal,
     stop,
-    waiting_loop,
 )
 from toolloop.errors import CallerError, Conflict, StoreError, UnreadableSnapshot
 from toolloop.machine.record import journal_events as ev
@@ -38,8 +38,8 @@ def change(_: Any) -> ev.Changed:
 def test_a_fact_is_recorded_again_behind_what_others_stored() -> None:
     """It happened."""
     store = MemoryStore()
-    driver = Driver(new_journal(store))
-    with held(driver.lease):
+    driver = Driver(make_journal(store))
+    with hold_lease(driver.lease):
         request = driver.journal.record(ev.Requested())
         driver.journal.commit()
         open_journal(store).issue(stop, firm=False)
@@ -53,10 +53,10 @@ def test_a_fact_is_recorded_again_behind_what_others_stored() -> None:
 def test_a_step_is_dropped_when_others_were_first() -> None:
     """It was made of the loop as it was, so the engine looks again."""
     store = MemoryStore()
-    driver = Driver(new_journal(store))
+    driver = Driver(make_journal(store))
     driver.journal.commit()
     open_journal(store).issue(change)
-    with held(driver.lease):
+    with hold_lease(driver.lease):
         open_journal(store).issue(change)
         step = driver.journal.record(ev.Requested())
         driver.journal.commit()
@@ -68,7 +68,7 @@ def test_a_step_is_dropped_when_others_were_first() -> None:
 def test_a_step_is_dropped_when_a_command_before_it_was_refused() -> None:
     """The request was made of the messages that were refused."""
     store = MemoryStore()
-    first = waiting_loop(store)
+    first = make_waiting_loop(store)
     journal = open_journal(store, defers=True)
     journal.issue(decide(("t3", "approve")), firm=False)
     step = journal.record(ev.Continued(), "step")
@@ -82,7 +82,7 @@ def test_a_step_is_dropped_when_a_command_before_it_was_refused() -> None:
 def test_a_command_is_asked_again_of_the_state_as_it_is() -> None:
     """Another handle has decided one of two calls meanwhile, so only the other one is left to decide."""
     store = MemoryStore()
-    waiting_loop(store)
+    make_waiting_loop(store)
     mine, theirs = open_journal(store), open_journal(store)
     theirs.issue(decide(("t3", "approve")), firm=False)
     asked: list[Any] = []
@@ -103,7 +103,7 @@ def test_a_command_is_asked_again_of_the_state_as_it_is() -> None:
 def test_a_command_that_others_made_impossible_is_refused_and_leaves_no_trace(defers: bool) -> None:
     """Where commands are deferred, it is reported once, after the commit that found it out."""
     store = MemoryStore()
-    waiting_loop(store)
+    make_waiting_loop(store)
     mine, theirs = open_journal(store, defers=defers), open_journal(store)
     theirs.issue(decide(("t3", "deny")), firm=False)
     with pytest.raises(CallerError, match="t3"):
@@ -118,7 +118,7 @@ def test_a_command_that_others_made_impossible_is_refused_and_leaves_no_trace(de
 def test_a_firm_command_is_refused_when_the_loop_moved_on(defers: bool) -> None:
     """It was said of the loop as it was shown; but decisions, time and late ends do not move it."""
     store = MemoryStore()
-    waiting_loop(store)
+    make_waiting_loop(store)
     mine, theirs = open_journal(store, defers=defers), open_journal(store)
     theirs.issue(lambda _: ev.Ticked(at=1.0), firm=False)
     _say(mine, change)
@@ -132,7 +132,7 @@ def test_a_firm_command_is_refused_when_the_loop_moved_on(defers: bool) -> None:
 def test_a_command_that_could_not_be_stored_leaves_the_turn_as_it_was() -> None:
     """What it returned is still true, so the caller may give the command again with the same turn."""
     store = FailingStore(MemoryStore())
-    driver = waiting_loop(store)
+    driver = make_waiting_loop(store)
     before = (driver.journal.turn, driver.journal.state)
     store.fails = lambda _: "before"
     with pytest.raises(StoreError):
@@ -146,7 +146,7 @@ def test_a_command_that_could_not_be_stored_leaves_the_turn_as_it_was() -> None:
 def test_several_commands_that_are_superseded_at_once_raise_one_conflict() -> None:
     """And every other refusal is reported, one by each await."""
     store = MemoryStore()
-    waiting_loop(store)
+    make_waiting_loop(store)
     mine, theirs = open_journal(store, defers=True), open_journal(store)
     for _ in range(2):
         mine.issue(change)
@@ -166,10 +166,10 @@ def test_several_commands_that_are_superseded_at_once_raise_one_conflict() -> No
 def test_a_command_that_seems_impossible_is_asked_again_after_a_look_at_the_store() -> None:
     """The caller may know more than this handle does."""
     store = MemoryStore()
-    driver = Driver(new_journal(store))
+    driver = Driver(make_journal(store))
     driver.journal.commit()
     other = open_journal(store)
-    with held(driver.lease):
+    with hold_lease(driver.lease):
         driver.record(*WAITING)
     other.issue(decide(("t3", "approve")), firm=False)
     assert names(store)[-1] == "Decided"
@@ -186,7 +186,7 @@ def _say(journal: Any, command: Any, *, firm: bool = True) -> None:
 def test_nothing_waits_for_the_lock_of_a_journal_that_defers_while_the_store_works() -> None:
     """An event loop takes that lock."""
     store = FailingStore(MemoryStore())
-    journal = new_journal(store, defers=True)
+    journal = make_journal(store, defers=True)
     journal.commit()
     free: list[bool] = []
 
@@ -213,7 +213,7 @@ def test_the_store_is_never_asked_forever() -> None:
         def append(self, *args: Any, **kwargs: Any) -> int:
             return super().append(*args, **{**kwargs, "expected_rev": 99})
 
-    journal = new_journal(Contrary())
+    journal = make_journal(Contrary())
     journal.commit()
     with pytest.raises(StoreError):
         journal.issue(change)
@@ -223,7 +223,7 @@ def test_the_store_is_never_asked_forever() -> None:
 def test_a_journal_that_says_what_cannot_be_is_unreadable(body: str) -> None:
     """Nothing of it is believed, and what was recorded here waits."""
     store = MemoryStore()
-    journal = new_journal(store)
+    journal = make_journal(store)
     journal.commit()
     before = journal.state
     store.append("loop", [Entry("x", body)], expected_rev=None)
@@ -236,7 +236,7 @@ def test_a_journal_that_says_what_cannot_be_is_unreadable(body: str) -> None:
 @each("seconds", [float("nan"), float("inf")])
 def test_what_no_store_can_keep_does_not_enter_the_journal(seconds: float) -> None:
     """It would block every caller for ever."""
-    journal = new_journal(MemoryStore())
+    journal = make_journal(MemoryStore())
     before = journal.state
     with pytest.raises(ValueError, match=r"float|JSON"):
         journal.record(ev.Ticked(seconds=seconds))

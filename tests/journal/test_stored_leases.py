@@ -21,13 +21,13 @@ from tests.kit.concurrency import (
     DEADLINE,
     Background,
     either_kind,
-    heard,
     run_async,
+    wait_in_loop_for,
 )
 from tests.kit.failing import Asked
 from tests.kit.tools import PAY, SEND, params
 from tests.kit.warm_python import run
-from tests.kit.world import AnyHandle, World, approve_all, assert_sound, failing_world
+from tests.kit.world import AnyHandle, World, approve_all, assert_sound, make_failing_world
 from toolloop import AsyncToolLoopHandle, Completed, InjectMessages
 from toolloop.errors import Conflict
 from toolloop.stores.memory import MemoryStore
@@ -74,7 +74,7 @@ def test_a_turn_that_is_cancelled_at_the_store_leaves_no_lease_and_nothing_uncer
 ) -> None:
     """At whichever of its calls, and by whatever kind of cancellation: once it is over, any process may drive."""
     for number in range(1, MOST):
-        world, store = failing_world(backend, script=SCRIPT)
+        world, store = make_failing_world(backend, script=SCRIPT)
         struck: list[Any] = []
         cancel: list[Callable[[], None]] = []
 
@@ -88,7 +88,7 @@ def test_a_turn_that_is_cancelled_at_the_store_leaves_no_lease_and_nothing_uncer
                 if over.wait(0.02):
                     struck.append("the store was not awaited")
 
-        handle = world.new().handle
+        handle = world.make().handle
         assert isinstance(handle, AsyncToolLoopHandle)
         setattr(store, moment, strike)
 
@@ -141,7 +141,7 @@ def test_a_driver_whose_event_loop_was_closed_holds_nothing() -> None:
             AsyncScriptedProvider(never), tools=world.tools, params=params(), store=store, loop_id="loop"
         )
         task = asyncio.ensure_future(handle.run())
-        await heard(begun)
+        await wait_in_loop_for(begun)
         return task
 
     loop = asyncio.new_event_loop()
@@ -161,11 +161,11 @@ def test_a_driver_whose_event_loop_was_closed_holds_nothing() -> None:
 @either_kind
 def test_run_gives_the_lease_back_while_it_asks(kind: str) -> None:
     """A person may take days; meanwhile any process may drive."""
-    world, store = failing_world(kind, script=(reply(calls=[SEND]), reply("done")))
+    world, store = make_failing_world(kind, script=(reply(calls=[SEND]), reply("done")))
     told: list[Any] = []
 
     def drive() -> None:
-        other = world.past().open(context=world.parts()["context"])
+        other = world.bypass().open(context=world.parts()["context"])
         other.say(other.turn().approve_all)
         told.append(other.text())
 
@@ -229,14 +229,14 @@ ROUNDS = (*(reply(calls=[{**PAY, "id": f"p{number}"}]) for number in range(3)), 
 @either_kind
 def test_run_goes_on_though_another_caller_injects_and_wants_to_drive(kind: str) -> None:
     """The error names the driver. Between two turns of `run` there is no moment at which it waits for a command."""
-    world, store = failing_world(kind, script=ROUNDS)
+    world, store = make_failing_world(kind, script=ROUNDS)
     peer = world.open()
     refused: list[Any] = []
 
     def other(asked: Asked) -> None:
         assert asked.events[-1:] != ("TurnEnded",)
         if "Replied" in asked.events and "Started" in asked.events:
-            peer = world.past().open()
+            peer = world.bypass().open()
             peer.say(lambda: peer.handle.resume(InjectMessages([{"role": "user", "content": "also"}])))
             with pytest.raises(Conflict) as caught:
                 peer.next_turn()

@@ -10,10 +10,10 @@ import anyio
 import pytest
 
 from tests.kit import inside
-from tests.kit.concurrency import DEADLINE, Background, awaited, either_kind, heard, on_both_backends
+from tests.kit.concurrency import DEADLINE, Background, either_kind, on_both_backends, wait_for, wait_in_loop_for
 from tests.kit.failing import Asked
 from tests.kit.tools import LOOK, PAY, look
-from tests.kit.world import AnyHandle, World, assert_sound, failing_world, held
+from tests.kit.world import AnyHandle, World, assert_sound, hold_at, make_failing_world
 from toolloop import Answer, LoopConfig, tool
 from toolloop.errors import CallerError, Conflict
 from toolloop.machine.record import journal_events as ev
@@ -46,17 +46,17 @@ def test_a_driver_learns_of_a_loss_that_another_caller_noticed_first(kind: str) 
 
     def think(_: Any) -> None:
         thinking.set()
-        awaited(go)
+        wait_for(go)
 
     async def wait(_: Any) -> None:
         thinking.set()
-        await heard(go)
+        await wait_in_loop_for(go)
 
     driver = world.open(config=LoopConfig(stop_when=think if kind == "sync" else wait))
     turn = Background(driver.next_turn)
-    awaited(thinking)
+    wait_for(thinking)
     second = world.open(take_over=True, config=LoopConfig(stop_when=lambda view: None))
-    with held(world, "t1", second) as running:
+    with hold_at(world, "t1", second) as running:
         bystander(driver)
         go.set()
         refused(turn)
@@ -70,10 +70,10 @@ def test_a_driver_does_not_wait_for_a_call_that_the_new_one_runs(kind: str) -> N
     """It is a call of the same round, so to the old driver the loop looks as if it were still at work."""
     world = World(kind, MemoryStore(), script=(reply(calls=[PAY, LOOK]), reply("done")), config=ONE_BY_ONE)
     first = world.open()
-    with held(world, "t1", first) as old:
+    with hold_at(world, "t1", first) as old:
         second = world.open(take_over=True)
         second.decide(t1=Answer("it was paid", by="ben"))
-        with held(world, "t3", second) as new:
+        with hold_at(world, "t3", second) as new:
             bystander(first)
             old.go.set()
             refused(old)
@@ -89,7 +89,7 @@ def test_a_driver_does_not_wait_for_a_call_that_the_new_one_runs(kind: str) -> N
 @either_kind
 def test_a_start_that_another_driver_recorded_is_not_ours(kind: str) -> None:
     """Ours was refused for a word from elsewhere; when it was looked at again, the new driver ran that very call."""
-    world, store = failing_world(kind, script=ONE)
+    world, store = make_failing_world(kind, script=ONE)
     first, going_on = world.open(), ExitStack()
     second: list[Any] = []
 
@@ -97,8 +97,8 @@ def test_a_start_that_another_driver_recorded_is_not_ours(kind: str) -> None:
         if "Started" in asked.events and not second:
             tick = [encode_event("elsewhere", ev.Ticked())]  # anybody may say that at any time
             store.inner.append("loop", tick, expected_rev=None)
-            second.append(world.taken_over())
-            second.append(going_on.enter_context(held(world, "t1", second[0])))
+            second.append(world.take_over())
+            second.append(going_on.enter_context(hold_at(world, "t1", second[0])))
 
     store.before = before
     with going_on:
@@ -132,13 +132,13 @@ def test_what_runs_is_not_cancelled_when_the_loop_is_lost(backend: str, sort: st
     def thread(amount: int) -> str:
         """Pay."""
         begun.set()
-        awaited(go)
+        wait_for(go)
         return "paid"
 
     world = World(backend, MemoryStore(), script=TWO, tools=[task if sort == "task" else thread, look])
     first = world.open()
-    with held(world, "t3", first) as turn:
-        awaited(begun)
+    with hold_at(world, "t3", first) as turn:
+        wait_for(begun)
         second = world.open(take_over=True)
         second.decide(t1=Answer("was it?"))
         bystander(first)

@@ -12,7 +12,7 @@ import pytest
 
 from tests.kit.effort import IS_DEEP, stride
 from tests.kit.postgres import Server, database, needs_postgres, own_server
-from tests.kit.proxy import Act, Proxy, proxied
+from tests.kit.proxy import Act, Proxy, start_proxy
 from tests.kit.tools import STORY
 from tests.kit.world import World, approve_all
 from toolloop import Completed
@@ -37,7 +37,7 @@ def network(url: str) -> Iterator[tuple[Proxy, str]]:
         store.migrate()
         for loop in store.list():
             store.delete(loop.loop_id)
-    with proxied(url) as through:
+    with start_proxy(url) as through:
         yield through
 
 

@@ -13,7 +13,7 @@ from tests.kit.effort import IS_DEEP
 from tests.kit.failing import Asked
 from tests.kit.scheduler import Lock, Scheduler
 from tests.kit.tools import LOOK, PAY
-from tests.kit.world import AnyHandle, World, assert_sound, failing_world
+from tests.kit.world import AnyHandle, World, assert_sound, make_failing_world
 from toolloop import Completed, LoopContext, ToolLoopHandle
 from toolloop.errors import CallerError, Conflict
 from toolloop.testing import reply
@@ -54,7 +54,7 @@ def take_over(world: World) -> None:
 def test_under_every_schedule_nothing_runs_twice_and_no_caller_hangs(takers: int, restless: float) -> None:
     """Any task is next at a store's call, at the handle's locks, in a request, in a tool; the seed names a failure."""
     for seed in range(SCHEDULES):
-        world, store = failing_world("sync", script=SCRIPT, config={"max_parallel_tools": 1})
+        world, store = make_failing_world("sync", script=SCRIPT, config={"max_parallel_tools": 1})
         scheduler = Scheduler(random.Random(seed), restless)
 
         def step(_: Asked, scheduler: Scheduler = scheduler) -> None:
@@ -72,7 +72,7 @@ def test_under_every_schedule_nothing_runs_twice_and_no_caller_hangs(takers: int
                 bystander=lambda peer=first: stand_by(peer),  # type: ignore[misc]
                 **others,
             )
-            last = world.past().open(take_over=True, params={}, context=LoopContext(state=world))
+            last = world.bypass().open(take_over=True, params={}, context=LoopContext(state=world))
             assert isinstance(last.run(answer), Completed)
             ran = [call_id for call_id in world.ran if call_id in ONCE]
             assert sorted(ran) == sorted(set(ran)), "a call ran twice"

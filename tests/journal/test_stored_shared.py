@@ -11,9 +11,9 @@ import pytest
 from attrs import define, field
 
 from tests.kit.concurrency import Background, cross, either_kind, run_async
-from tests.kit.support import completed, failed, yielded
+from tests.kit.support import expect_completed, expect_error, expect_yielded
 from tests.kit.tools import LOOK, PAY, SEND, params, user
-from tests.kit.world import APPROVED, AnyHandle, World, approve_all, held
+from tests.kit.world import APPROVED, AnyHandle, World, approve_all, hold_at
 from toolloop import (
     Answer,
     Approve,
@@ -42,7 +42,7 @@ MORE = [{"role": "user", "content": "one more thing"}]
 def pair(world: World) -> tuple[AnyHandle, AnyHandle]:
     """Two handles, the first of which has driven to where a decision is needed."""
     first = world.open()
-    yielded(first.run())
+    expect_yielded(first.run())
     return first, world.open()
 
 
@@ -60,10 +60,10 @@ def test_a_decision_is_not_lost_while_another_handle_drives(kind: str) -> None:
     world.config = {"execution": "ready"}
     first, second = pair(world)
     first.say(first.turn().continue_loop)
-    with held(world, "t1", first) as turn:
+    with hold_at(world, "t1", first) as turn:
         second.decide(t2=Approve(by="ben"))
         assert second.handle.pending == ()
-    assert [call.status for call in yielded(turn.result()).calls] == ["settled", "decided"]
+    assert [call.status for call in expect_yielded(turn.result()).calls] == ["settled", "decided"]
     assert first.handle.pending == ()
     assert first.text() == "done"
     assert world.ran == ["t1", "t2"]
@@ -124,7 +124,7 @@ def test_a_stale_turn_refuses_what_came_too_late(kind: str) -> None:
             assert first.handle.pending_turn is None
             assert first.handle.pending == ()
             assert first.handle.state == second.handle.state
-        assert completed(first.run()).text == "done"
+        assert expect_completed(first.run()).text == "done"
         assert first.handle.state == second.handle.state
         world.assert_once()
 
@@ -136,7 +136,7 @@ def test_one_drives_and_the_others_learn_who() -> None:
     """`Conflict` names the owner and until when; meanwhile any caller can read."""
     world = World("sync", MemoryStore(), script=(reply(calls=[PAY]), reply("done")))
     first, second = world.open(), world.open()
-    with held(world, "t1", first) as turn:
+    with hold_at(world, "t1", first) as turn:
         lease = world.store.head("loop").lease
         assert lease is not None
         for peer in (second, world.open()):
@@ -149,7 +149,7 @@ def test_one_drives_and_the_others_learn_who() -> None:
             )
             assert lease.owner.startswith(name_this_process())
         assert [call["id"] for call in world.open().handle.view()["pending"]] == []
-    assert yielded(turn.result()).reason == "tools_executed"
+    assert expect_yielded(turn.result()).reason == "tools_executed"
     assert world.row().lease is None
     assert second.run().unwrap().text == "done"
     assert world.ran == ["t1"]
@@ -159,10 +159,10 @@ def test_a_stop_from_elsewhere_in_a_tool_ends_the_loop() -> None:
     """When the tool has ended: its result counts, also for the handle that stopped it."""
     world = World("sync", MemoryStore(), script=(reply(calls=[PAY]), reply("done")))
     first, second = world.open(), world.open()
-    with held(world, "t1", first) as turn:
+    with hold_at(world, "t1", first) as turn:
         second.say(lambda: second.handle.resume(Stop("enough")))
         assert world.status() == "stopping"
-    assert completed(turn.result()).termination == StopCondition("enough")
+    assert expect_completed(turn.result()).termination == StopCondition("enough")
     assert (world.journal()[-1], world.ran) == ("Ended", ["t1"])
     after = world.state()
     assert isinstance(after.root.phase, Finished)
@@ -177,7 +177,7 @@ def test_an_end_after_a_take_over_counts_if_no_decision_was_recorded(kind: str) 
     """The call waits as uncertain with the new driver; then its real end comes, and that is its result."""
     world = World(kind, MemoryStore(), script=(reply(calls=[PAY]), reply("done")))
     first = world.open()
-    with held(world, "t1", first) as turn:
+    with hold_at(world, "t1", first) as turn:
         second = world.open(take_over=True)
         assert [(call.id, call.why) for call in second.handle.pending] == [("t1", "uncertain")]
     with pytest.raises(Conflict):
@@ -210,10 +210,10 @@ def test_a_word_about_a_loop_that_went_on_is_refused(word: str) -> None:
     """Nothing of it is stored, and the handle then shows how the loop stands."""
     world = World("sync", MemoryStore(), script=(reply(calls=[PAY]), reply(calls=[LOOK]), reply("done")))
     first, second = world.open(), world.open()
-    yielded(first.next_turn())
+    expect_yielded(first.next_turn())
     second = world.open()
     second.say(second.turn().continue_loop)
-    yielded(second.next_turn())
+    expect_yielded(second.next_turn())
     before = world.store.load("loop")
     lost = "the history was changed elsewhere" if word == "an edit" else "continued elsewhere"
     with pytest.raises((Conflict, IllegalCommand), match=lost):
@@ -229,21 +229,21 @@ def test_a_word_about_a_loop_that_went_on_is_refused(word: str) -> None:
 def test_of_two_follow_ups_and_of_two_retries_one_counts() -> None:
     """After the end, too, each word is about the loop as it stood."""
     world = World("sync", MemoryStore(), script=(reply("one"), reply("two"), ModelError("overloaded")))
-    completed(world.open().run())
+    expect_completed(world.open().run())
     first, second = world.open(), world.open()
     second.say(lambda: second.handle.follow_up(MORE))
     with pytest.raises((Conflict, CallerError)):
         first.say(lambda: first.handle.follow_up([{"role": "user", "content": "other"}]))
-    assert completed(first.run()).text == "two"
+    assert expect_completed(first.run()).text == "two"
     assert said(world.requests[-1]) == ["hello", "one more thing"]
     first.say(lambda: first.handle.follow_up(MORE))
-    failed(first.run())
+    expect_error(first.run())
     world.script = (*world.script[:2], reply("three"))
     third, fourth = world.open(), world.open()
     third.say(third.handle.retry)
     with pytest.raises((Conflict, CallerError)):
         fourth.say(fourth.handle.retry)
-    assert completed(fourth.run()).text == "three"
+    assert expect_completed(fourth.run()).text == "three"
     assert len(world.requests) == 4
 
 

@@ -14,7 +14,7 @@ from hypothesis import given, strategies as st
 
 from tests.kit.concurrency import either_kind
 from tests.kit.effort import examples
-from tests.kit.support import results_in, yielded
+from tests.kit.support import expect_yielded, results_in
 from tests.kit.tools import LOOK, PAY, SEND
 from tests.kit.world import APPROVED, World, approve_all, assert_sound
 from toolloop import Answer, Approve, Ask, Completed, Deny, Grant, LoopConfig, ToolLoopHandle, Yielded, tool
@@ -66,10 +66,10 @@ def test_a_call_that_is_not_decided_in_time_expires() -> None:
     clock = Clock()
     at = world("sync", clock, MemoryStore())
     party = at.open()
-    turn = yielded(party.run())
+    turn = expect_yielded(party.run())
     assert (party.handle.next_deadline, turn.pending[0].expires_at) == (moment(60), moment(60))
     clock.now += 59
-    assert yielded(party.run()) is turn
+    assert expect_yielded(party.run()) is turn
     clock.now += 1
     assert at.open().run().unwrap().text == "done"
     assert told(at) == [EXPIRED, ("text of a", False)]
@@ -82,7 +82,7 @@ def test_a_deadline_binds_without_a_tick() -> None:
     clock = Clock()
     at = world("sync", clock, MemoryStore())
     party = at.open()
-    yielded(party.run())
+    expect_yielded(party.run())
     clock.now += 60
     for other in (party, at.open()):
         for decision in (APPROVED, Deny("no"), Answer("sent")):
@@ -98,7 +98,7 @@ def test_a_process_that_sleeps_elsewhere_ticks_by_the_list(kind: str) -> None:
     """A scheduler reads deadlines from the store, and lets those expire whose time has come."""
     clock = Clock()
     at = world(kind, clock, MemoryStore())
-    yielded(at.open().run())
+    expect_yielded(at.open().run())
     (due,) = at.store.list("needs_decision")
     assert due.deadline == START + 60
     waker = at.open(due.loop_id)
@@ -173,7 +173,7 @@ def test_what_one_handle_lets_expire_no_other_decides() -> None:
     clock = Clock()
     at = world("sync", clock)
     first = at.open()
-    yielded(first.run())
+    expect_yielded(first.run())
     second = at.open()
     first.say(lambda: first.handle.tick(START + 61))
     with pytest.raises(CallerError, match="t2"):
@@ -247,7 +247,7 @@ def test_a_far_deadline_is_one_that_can_be_shown(says: str, far: Any) -> None:
     """With every policy and config: the loop waits, all who open it can look at it, and it goes on."""
     world = World("sync", MemoryStore(), script=(reply(calls=[SEND]), reply("done")), clock=lambda: START)
     world.config = {"decision_timeout": 1e300} if says == "config" else {"on_tool_call": lambda *_: Ask(expires_in=far)}
-    yielded(world.open().run())
+    expect_yielded(world.open().run())
     peer = world.open()
     for each in peer.handle.pending_turn.calls:
         assert each.expires_at is None or each.expires_at.year < 10_000
@@ -262,7 +262,7 @@ def test_a_tick_beyond_the_calendar_is_refused(far: Any) -> None:
     """The loop's clock never goes back, so it would be there for ever."""
     world = World("sync", MemoryStore(), script=HALF, config={"decision_timeout": 60.0}, clock=lambda: START)
     peer = world.open()
-    yielded(peer.run())
+    expect_yielded(peer.run())
     with pytest.raises(ValueError, match=r"tick\(\)"):
         peer.handle.tick(far)
     assert len(peer.handle.pending) == 2

@@ -42,7 +42,7 @@ class Host:
 
 def driver_on(host: Host, world: World) -> AnyHandle:
     """A driver on this host."""
-    peer = world.new()
+    peer = world.make()
     inside.set_boot_clock(peer.handle, host)
     return peer
 
@@ -77,7 +77,7 @@ def test_a_call_that_was_denied_while_its_host_was_suspended_does_not_run(
 
     def suspend(asked: Asked) -> None:
         if "Started" in asked.events:
-            other = world.taken_over()
+            other = world.take_over()
             assert isinstance(other.run(deny_all), Completed)
             other.close()
             host.now += AN_HOUR  # not before: the thread that renews leases may wake at any time
@@ -122,7 +122,7 @@ def test_a_driver_whose_loop_was_taken_over_while_its_host_was_suspended_begins_
         def suspend(_: Asked, at: Any = (number, store, host, world, begun)) -> None:
             number, store, host, world, begun = at
             if len(store.calls) == number and store.inner.list():
-                other = world.taken_over()
+                other = world.take_over()
                 assert isinstance(other.run(deny_all), Completed)
                 other.close()
                 host.now += AN_HOUR
@@ -191,5 +191,5 @@ def test_a_tool_gets_the_end_of_the_lease(kind: str) -> None:
     assert second is not None
     assert first < second
     seen.clear()
-    assert world.new(store=None).run().unwrap().text == "done"
+    assert world.make(store=None).run().unwrap().text == "done"
     assert [ends for ends, _ in seen] == [None, None]

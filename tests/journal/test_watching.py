@@ -13,10 +13,20 @@ from typing import Any, get_type_hints
 import pytest
 from attrs import define, field, fields
 
-from tests.kit.concurrency import BACKENDS, Background, async_loop, either_kind, make, run_async, sync_loop, told, turn
+from tests.kit.concurrency import (
+    BACKENDS,
+    Background,
+    async_loop,
+    either_kind,
+    list_contents,
+    make,
+    run_async,
+    sync_loop,
+    turn,
+)
 from tests.kit.each import each
-from tests.kit.loop_trees import kid, parallel, tree_of
-from tests.kit.support import completed, failed, yielded
+from tests.kit.loop_trees import ask_in_parallel, kid, tree_of
+from tests.kit.support import expect_completed, expect_error, expect_yielded
 from tests.kit.tools import HUNDRED, TOOLS, add, params
 from tests.kit.world import ID, World
 from toolloop import Approve, AsyncToolLoopHandle, IterationUsage, LoopConfig, ToolContext, ToolLoopHandle, events, tool
@@ -125,7 +135,7 @@ ASYNC = (plain, limited, awaited)
 
 
 def told_by(handle: Any, kind: str) -> list[Any]:
-    return told(turn(kind, handle))
+    return list_contents(turn(kind, handle))
 
 
 @each("names", [["plain"], ["limited"], ["plain", "plain", "limited"]])
@@ -160,7 +170,7 @@ def test_what_an_observer_sets_around_a_request_is_seen_by_the_provider() -> Non
 
     provider = tree_of("sync", {"go": [answer]}, [])
     provider.config = {"observers": [around]}
-    completed(turn("sync", provider.loop()))
+    expect_completed(turn("sync", provider.loop()))
     assert where == ["request"]
     assert isinstance(around.told[0], RequestStarted)
 
@@ -255,7 +265,7 @@ def test_an_observer_of_many_loops_is_asked_for_one_of_each() -> None:
     for name in ("one", "two"):
         provider = ScriptedProvider([reply("done")])
         with ToolLoopHandle(provider, params=params(), config=config, loop_id=name) as handle:
-            completed(handle.next_turn())
+            expect_completed(handle.next_turn())
     assert asked.loops == [("one", 0), ("two", 0)]
     assert [name for name, event in asked.told if isinstance(event, RequestStarted)] == ["one", "two"]
     assert asked.closed == ["one", "two"]
@@ -264,10 +274,10 @@ def test_an_observer_of_many_loops_is_asked_for_one_of_each() -> None:
 def test_an_observer_of_a_loop_and_of_those_inside_hears_once() -> None:
     """One configuration may be shared by all loops of a tree. Set for an inner one only, it says so."""
     asked, inner = Asked(), Asked()
-    said = {"go": parallel("one"), "one": [reply(calls=[("add", {"a": 1, "b": 2})]), reply("it is 3")]}
+    said = {"go": ask_in_parallel("one"), "one": [reply(calls=[("add", {"a": 1, "b": 2})]), reply("it is 3")]}
     loop_tree = tree_of("sync", said, [kid([add], observers=[asked, inner])])
     loop_tree.config = {"observers": [asked]}
-    executed = yielded(turn("sync", loop_tree.loop()))
+    executed = expect_yielded(turn("sync", loop_tree.loop()))
     assert [event for _, event in asked.told] == list(executed.events)
     assert [event for _, event in inner.told] == [event for event in executed.events if event.path]
     assert [depth for _, depth in asked.loops] == [0]
@@ -284,7 +294,7 @@ def test_a_loop_that_is_watched_can_be_looked_at_and_is_not_kept_alive() -> None
             return lambda event: watched.append(type(loop.at(event.path).phase).__name__)
 
     handle = make("sync", [reply(calls=[("write", {"path": "a", "text": "b"})])], TOOLS, observers=[Looking()])
-    assert isinstance(yielded(turn("sync", handle)).events[-1], CallWaiting)
+    assert isinstance(expect_yielded(turn("sync", handle)).events[-1], CallWaiting)
     assert watched[-1] == "Waiting"
     assert watched[0].at(("no", "where")) is None
     del handle
@@ -316,7 +326,7 @@ def test_each_answered_request_is_reported_once(kind: str) -> None:
     parts: dict[str, Any] = {"params": params(), "tools": [add], "context": counting(told)}
     if kind == "sync":
         handle: Any = ToolLoopHandle(ScriptedProvider([ADD, END]), **parts)
-        yielded(handle.next_turn())
+        expect_yielded(handle.next_turn())
         assert len(told) == 1
         handle.run()
     else:
@@ -330,7 +340,7 @@ def test_a_request_that_failed_is_not_reported() -> None:
     """Nothing was consumed; the one that is answered after it counts."""
     told: list[IterationUsage] = []
     handle = ToolLoopHandle(ScriptedProvider([ModelError("overloaded"), END]), params=params(), context=counting(told))
-    failed(handle.next_turn())
+    expect_error(handle.next_turn())
     assert told == []
     handle.retry()
     handle.run()
@@ -342,10 +352,10 @@ def test_requests_of_others_are_not_reported_for_a_stored_loop() -> None:
     world = World("sync", MemoryStore(), script=[ADD, ADD, END], tools=[add])
     told: list[IterationUsage] = []
     mine = world.open(context=counting(told))
-    yielded(mine.next_turn()).continue_loop()
+    expect_yielded(mine.next_turn()).continue_loop()
     assert [each.iteration for each in told] == [1]
     other = world.open()
-    yielded(other.next_turn()).continue_loop()
+    expect_yielded(other.next_turn()).continue_loop()
     mine.run()
     assert len(mine.handle.usage_log) == 3
     assert [each.iteration for each in told] == [1, 3]
@@ -388,13 +398,13 @@ def test_an_observer_may_wait_for_another_thread_that_uses_the_handle(kind: str,
     def drive() -> Any:
         return handle.next_turn() if kind == "sync" else run_async("asyncio", handle.next_turn)
 
-    completed(drive())
+    expect_completed(drive())
     handle.messages_mut().append({"role": "user", "content": "go on"})
     handle.messages_mut().append({"role": "assistant", "content": "well"})
     handle.follow_up([{"role": "user", "content": "and now"}])
-    assert [shown.status for shown in yielded(drive()).calls] == ["decided"]
+    assert [shown.status for shown in expect_yielded(drive()).calls] == ["decided"]
     handle.pending_turn.continue_loop()
-    yielded(drive())
+    expect_yielded(drive())
     for name in ("HistoryReplaced", "CallWaiting", "CallDecided", "CallProgress", "CallFinished"):
         assert name in told_of
 
@@ -411,6 +421,6 @@ def test_events_while_an_observer_is_slow_are_delivered_afterwards_and_in_order(
         running.release()
 
     calls = [call("add", {"a": 1, "b": at}, id=f"c{at}") for at in range(50)]
-    executed = yielded(sync_loop([reply(calls=calls)], TOOLS, observers=[slow]).next_turn())
+    executed = expect_yielded(sync_loop([reply(calls=calls)], TOOLS, observers=[slow]).next_turn())
     assert tuple(seen) == executed.events
     assert at_once == []

@@ -16,7 +16,7 @@ from attrs import define, field
 
 from tests.kit import inside
 from tests.kit.each import each
-from tests.kit.support import yielded
+from tests.kit.support import expect_yielded
 from tests.kit.tools import params
 from toolloop import (
     AsyncToolLoopHandle,
@@ -44,19 +44,19 @@ either_driver = each("driver", ["sync", "asyncio"])
 def run_async(backend: str, main: Callable[[], Awaitable[T]]) -> T:
     """Run an async function in an event loop of its own, for at most the deadline."""
 
-    async def bounded() -> T:
+    async def run_bounded() -> T:
         with anyio.fail_after(DEADLINE):
             return await main()
 
-    return anyio.run(bounded, backend=backend)
+    return anyio.run(run_bounded, backend=backend)
 
 
-def awaited(event: threading.Event) -> None:
+def wait_for(event: threading.Event) -> None:
     """Wait for something that must happen."""
     assert event.wait(DEADLINE), "what was waited for did not happen"
 
 
-async def heard(event: threading.Event) -> None:
+async def wait_in_loop_for(event: threading.Event) -> None:
     """The same in an event loop, without holding it up."""
     assert await anyio.to_thread.run_sync(event.wait, DEADLINE), "what was waited for did not happen"
 
@@ -115,13 +115,13 @@ class Held:
 
     def wait(self) -> None:
         """Wait until the thread stands there."""
-        awaited(self._reached)
+        wait_for(self._reached)
 
     def let_go(self) -> None:
         """Let the thread go on."""
         self._go.set()
 
-    def meanwhile(self, handle: ToolLoopHandle | AsyncToolLoopHandle, act: Callable[[], object]) -> None:
+    def act_meanwhile(self, handle: ToolLoopHandle | AsyncToolLoopHandle, act: Callable[[], object]) -> None:
         """Act while the thread stands there. If it holds the loop's own lock, act as soon as it lets go of that."""
         self.wait()
         lock = inside.lock_of(handle)
@@ -147,7 +147,7 @@ class Gate:
     def stand(self) -> None:
         """Wait in a thread."""
         self.arrived.set()
-        awaited(self.opened)
+        wait_for(self.opened)
 
     async def wait(self) -> None:
         """Wait in a task, which can be cancelled."""
@@ -202,14 +202,14 @@ def turn(kind: str, handle: ToolLoopHandle | AsyncToolLoopHandle) -> Yielded | C
     return handle.next_turn() if isinstance(handle, ToolLoopHandle) else run_async(kind, handle.next_turn)
 
 
-async def cancelled_after(handle: AsyncToolLoopHandle, *events: threading.Event) -> None:
+async def cancel_after(handle: AsyncToolLoopHandle, *events: threading.Event) -> None:
     """Cancel a turn once these have happened, and see that the cancellation comes out."""
     with anyio.CancelScope() as scope:
         async with anyio.create_task_group() as group:
 
             async def cancel() -> None:
                 for event in events:
-                    await heard(event)
+                    await wait_in_loop_for(event)
                 scope.cancel()
 
             group.start_soon(cancel)
@@ -217,9 +217,9 @@ async def cancelled_after(handle: AsyncToolLoopHandle, *events: threading.Event)
     assert scope.cancelled_caught
 
 
-def told(result: object) -> list[Any]:
+def list_contents(result: object) -> list[Any]:
     """The contents of the results of a turn, `None` for a call that has none yet."""
-    return [slot and slot.content for slot in yielded(result).results]
+    return [slot and slot.content for slot in expect_yielded(result).results]
 
 
 @contextmanager

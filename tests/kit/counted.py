@@ -8,7 +8,7 @@ from collections.abc import Mapping
 COUNTS: defaultdict[str, Counter[str]] = defaultdict(Counter)
 
 
-def told() -> dict[str, dict[str, int]]:
+def read_counts() -> dict[str, dict[str, int]]:
     """The counts of this process."""
     return {section: dict(counts) for section, counts in COUNTS.items()}
 

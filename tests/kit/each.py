@@ -27,7 +27,7 @@ def each(names: str | Sequence[str], cases: Iterable[Any]) -> Callable[[Callable
             for number, values in enumerate(known):
                 case = dict(zip(parameters, values, strict=True))
                 try:
-                    test(**_fresh(fixtures, number), **case)
+                    test(**_freshen(fixtures, number), **case)
                 except BaseException as error:
                     error.add_note(f"the case: {case}")
                     raise
@@ -40,7 +40,7 @@ def each(names: str | Sequence[str], cases: Iterable[Any]) -> Callable[[Callable
     return decorate
 
 
-def _fresh(fixtures: dict[str, Any], number: int) -> dict[str, Any]:
+def _freshen(fixtures: dict[str, Any], number: int) -> dict[str, Any]:
     """Return the fixtures as a further case finds them."""
     if "caplog" in fixtures:
         fixtures["caplog"].clear()

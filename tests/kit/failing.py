@@ -40,12 +40,12 @@ def is_beside() -> bool:
     return threading.current_thread().name in ("leases-of-toolloop", "changes-of-toolloop", "progress-of-toolloop")
 
 
-def always(_: int) -> Moment:
+def fail_always(_: int) -> Moment:
     """Fail at every call."""
     return "before"
 
 
-def never(_: object) -> None:
+def fail_never(_: object) -> None:
     """Fail at no call; do nothing beside it."""
 
 
@@ -71,10 +71,10 @@ class FailingStore:
     """
 
     inner: Any
-    fails: Callable[[int], Moment | None] = never
+    fails: Callable[[int], Moment | None] = fail_never
     error: Callable[[], BaseException] = ERRORS["StoreError"]
-    before: Callable[[Asked], object] = never
-    after: Callable[[Asked], object] = never
+    before: Callable[[Asked], object] = fail_never
+    after: Callable[[Asked], object] = fail_never
     calls: list[Asked] = field(factory=list)
     failed: int = 0
     is_whole: bool = False

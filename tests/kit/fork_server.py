@@ -84,7 +84,7 @@ class Child:
         self.signal(signal.SIGKILL)
         assert self.wait() == -signal.SIGKILL
 
-    def killed_within(self, seconds: float) -> bool:
+    def kill_within(self, seconds: float) -> bool:
         """Kill it after so many seconds; False if it said something before, and lives."""
         if self.line.says_within(seconds):
             return False
@@ -258,7 +258,7 @@ def _be(program: Callable[..., Any], line: Line, given: dict[str, Any]) -> None:
 
 
 @contextmanager
-def started(fork_server: ForkServer, program: str, **given: Any) -> Iterator[Child]:
+def start_program(fork_server: ForkServer, program: str, **given: Any) -> Iterator[Child]:
     """A process that is ended with the block, if it has not ended by itself."""
     child = fork_server.start(program, **given)
     try:

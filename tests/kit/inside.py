@@ -106,7 +106,7 @@ def _operations(handle: Handle) -> list[Any]:
 
 
 @contextmanager
-def interrupted_wait(handle: Handle, *events: threading.Event) -> Iterator[None]:
+def interrupt_wait(handle: Handle, *events: threading.Event) -> Iterator[None]:
     """Let the driver's wait raise `KeyboardInterrupt` as soon as all these events are set."""
 
     class Interrupting(Notifier):
@@ -129,16 +129,16 @@ def set_notifier(handle: Handle, notifier: Any) -> None:
     driver.notifier = driver.threads.notifier = handle._parts.issuer._notifier = notifier
 
 
-def before_each_notification(handle: Handle, act: Callable[[], None]) -> None:
+def call_before_each_notification(handle: Handle, act: Callable[[], None]) -> None:
     """Call a function before each notification of the driver."""
     notifier: Any = handle._parts.driver.notifier
     notify = notifier.notify
 
-    def acting() -> None:
+    def act_first() -> None:
         act()
         notify()
 
-    notifier.notify = acting
+    notifier.notify = act_first
 
 
 # --- the store ---------------------------------------------------------------------------------------------------

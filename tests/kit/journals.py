@@ -27,7 +27,7 @@ ID = "loop"
 TOOLS = tuple(ToolFacts(name, effect, "never", name) for name, effect in (("pay", "once"), ("look", "pure")))  # type: ignore[arg-type] # they are
 
 
-def first(loop_id: str = ID) -> ev.Opened:
+def make_first(loop_id: str = ID) -> ev.Opened:
     """The event that a journal begins with."""
     setup = Setup(loop_id, encode({"model": "m", "max_tokens": 9}), tools=TOOLS)
     return ev.Opened(setup, (encode({"role": "user", "content": "hi"}),))
@@ -54,9 +54,9 @@ def answer(*calls: str) -> ParsedReply:
 STORY = (answer("pay:t1", "look:t2"), answer("send:t3", "pay:t4"), answer())
 
 
-def new_journal(store: Store, *, defers: bool = False, clock: Callable[[], float] = time.time) -> SharedJournal:
+def make_journal(store: Store, *, defers: bool = False, clock: Callable[[], float] = time.time) -> SharedJournal:
     """The journal of a loop that is not in the store yet."""
-    opened = first()
+    opened = make_first()
     return SharedJournal(begin(opened), clock, Place(store, first=opened), defers=defers)
 
 
@@ -71,7 +71,7 @@ def names(store: Store) -> list[str]:
     return [entry.body.partition('"event":"')[2].partition('"')[0] for entry in store.load(ID).entries]
 
 
-def stored_state(store: Store) -> State:
+def read_stored_state(store: Store) -> State:
     return read_journal(store.load(ID).entries)
 
 
@@ -123,7 +123,7 @@ def hold(lease: DriverLease) -> Callable[[], None]:
 
 
 @contextmanager
-def held(lease: DriverLease) -> Iterator[None]:
+def hold_lease(lease: DriverLease) -> Iterator[None]:
     """Hold a lease inside of a `with`."""
     release = hold(lease)
     try:
@@ -155,18 +155,18 @@ class Driver:
         self.journal.commit()
 
 
-def running_loop(store: Store) -> Driver:
+def make_running_loop(store: Store) -> Driver:
     """A loop whose first round runs; its driver holds the lease."""
-    driver = Driver(new_journal(store))
+    driver = Driver(make_journal(store))
     driver.hold()
     driver.record(*RUNNING)
     return driver
 
 
-def waiting_loop(store: Store) -> Driver:
+def make_waiting_loop(store: Store) -> Driver:
     """A loop that waits for a decision on `t3`, without a driver."""
-    driver = Driver(new_journal(store))
-    with held(driver.lease):
+    driver = Driver(make_journal(store))
+    with hold_lease(driver.lease):
         driver.record(*WAITING)
     return driver
 
@@ -174,5 +174,5 @@ def waiting_loop(store: Store) -> Driver:
 def take_over(store: Store) -> None:
     """Let another driver take the loop over."""
     driver = Driver(open_journal(store), take_over=True)
-    with held(driver.lease):
+    with hold_lease(driver.lease):
         driver.record(ev.Woken())

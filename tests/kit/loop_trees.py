@@ -15,14 +15,14 @@ Handle = ToolLoopHandle | AsyncToolLoopHandle
 join = own_threads.join
 
 
-def bare(**more: Any) -> dict[str, Any]:
+def make_bare(**more: Any) -> dict[str, Any]:
     """Parameters without messages, as for a loop inside a call."""
     return {name: value for name, value in params(**more).items() if name != "messages"}
 
 
 def kid(tools: Sequence[Any] = (), name: str = "kid", **config: Any) -> Any:
     """A tool whose calls are loops."""
-    return sub_loop(name, "Do a part of it.", params=bare(), tools=tools, config=LoopConfig(**config))
+    return sub_loop(name, "Do a part of it.", params=make_bare(), tools=tools, config=LoopConfig(**config))
 
 
 def task(prompt: str, name: str = "kid") -> Any:
@@ -35,6 +35,6 @@ def tree_of(kind: str, script: Any, tools: Any = (), **more: Any) -> World:
     return World(kind, script=script, tools=tools, params=params(messages=[user("go")]), **more)
 
 
-def parallel(*prompts: str) -> list[Any]:
+def ask_in_parallel(*prompts: str) -> list[Any]:
     """What the model says to the outermost loop: these tasks at once, then that it is done."""
     return [reply(calls=[task(prompt) for prompt in prompts]), reply("all done")]

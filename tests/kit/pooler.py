@@ -40,7 +40,7 @@ pidfile = {own}/pid
 
 
 @contextmanager
-def pooled(url: str, mode: Literal["transaction", "session"]) -> Iterator[str]:
+def start_pooler(url: str, mode: Literal["transaction", "session"]) -> Iterator[str]:
     """Start a pooler, and yield the URL of a database through it. `url`: of `tests.kit.postgres`."""
     name, (_, _, server) = urlsplit(url).path.removeprefix("/"), url.partition("?host=")
     with tempfile.TemporaryDirectory(prefix="toolloop-pooler-") as folder:

@@ -89,13 +89,13 @@ class Server:
 
 
 @contextmanager
-def _locked(file: Path) -> Generator[None]:
+def _lock(file: Path) -> Generator[None]:
     with file.open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
-def _shared_folder() -> Path:
+def _find_shared_folder() -> Path:
     """The folder where the processes of this test run meet."""
     run = os.environ.get("PYTEST_XDIST_TESTRUNUID", f"{os.getpid()}")
     folder = Path(tempfile.gettempdir()) / f"toolloop-postgres-{run}"
@@ -103,12 +103,12 @@ def _shared_folder() -> Path:
     return folder
 
 
-def shared_server() -> Server:
+def find_shared_server() -> Server:
     """The server of this test run: the first process that needs it starts it, and the last one stops it."""
     if not _USED:
-        folder = _shared_folder()
+        folder = _find_shared_folder()
         server, users = Server(folder / "server"), folder / "users"
-        with _locked(folder / "lock"):
+        with _lock(folder / "lock"):
             if not users.exists():
                 server.create()
                 server.start()
@@ -122,8 +122,8 @@ def leave_shared_server() -> None:
     """Stop the server of this test run, if no other process uses it."""
     if not _USED:
         return
-    server, folder = _USED.pop(), _shared_folder()
-    with _locked(folder / "lock"):
+    server, folder = _USED.pop(), _find_shared_folder()
+    with _lock(folder / "lock"):
         users = folder / "users"
         left = [pid for pid in users.read_text().split() if pid != str(os.getpid())]
         users.write_text("".join(f"{pid}\n" for pid in left))
@@ -135,7 +135,7 @@ def leave_shared_server() -> None:
 
 def database() -> str:
     """The URL of a new database on the server of this test run."""
-    return shared_server().database()
+    return find_shared_server().database()
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.kit.support import yielded
+from tests.kit.support import expect_yielded
 from tests.kit.tools import params
 from toolloop import Completed, LoopConfig, ToolLoopHandle, tool
 from toolloop.testing import FakeMessagesAPI, call, reply
@@ -28,8 +28,8 @@ def share_read(cache: Any, *, calls: int = 1, wait: float = 0.0) -> float:
     with FakeMessagesAPI([looks(calls), looks(calls), reply("done")], clock=lambda: now[0]) as api:
         asked = params(system=_LONG_TEXT)
         handle = ToolLoopHandle(api.client(), params=asked, tools=[look], config=LoopConfig(cache=cache))
-        yielded(handle.next_turn()).continue_loop()
-        yielded(handle.next_turn()).continue_loop()
+        expect_yielded(handle.next_turn()).continue_loop()
+        expect_yielded(handle.next_turn()).continue_loop()
         now[0] += wait
         assert isinstance(handle.run(), Completed)
         assert api.refused == []

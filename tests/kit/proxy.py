@@ -105,7 +105,7 @@ class Proxy:
 
 
 @contextmanager
-def proxied(url: str) -> Iterator[tuple[Proxy, str]]:
+def start_proxy(url: str) -> Iterator[tuple[Proxy, str]]:
     """A network in front of a database, and the URL through it. `url`: of `tests.kit.postgres`."""
     base, _, folder = url.partition("?host=")
     proxy = Proxy(f"{folder}/.s.PGSQL.5432")

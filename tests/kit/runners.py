@@ -43,7 +43,7 @@ class DrivenRunner:
         assert message is not None
         return message
 
-    async def over(self) -> bool:
+    async def is_over(self) -> bool:
         """Whether there is no next reply."""
         return await self.step() is None
 
@@ -64,13 +64,13 @@ class DrivenRunner:
     def count(self) -> int:
         return len(self.api.requests)
 
-    def sent(self, number: int = -1) -> list[dict[str, Any]]:
+    def list_sent(self, number: int = -1) -> list[dict[str, Any]]:
         """The messages of a request, the last one unless said otherwise."""
         return cast("list[dict[str, Any]]", self.api.requests[number].json["messages"])
 
 
 @asynccontextmanager
-async def driven_runner(
+async def drive_runner(
     driver: str, script: Any, asked: Mapping[str, Any] | None = None, *, refusals: int = 0, **parts: Any
 ) -> AsyncIterator[DrivenRunner]:
     """A runner over real HTTP, none of whose requests the API refuses unless it is said."""
@@ -112,13 +112,13 @@ class Run:
         """The history as the caller sees it."""
         return cast("list[Any]", self.runner.params["messages"])
 
-    def sent(self, number: int = -1) -> list[dict[str, Any]]:
+    def list_sent(self, number: int = -1) -> list[dict[str, Any]]:
         """The messages of a request, the last one unless said otherwise."""
         return cast("list[dict[str, Any]]", self.api.requests[number].json["messages"])
 
 
 @contextmanager
-def running(script: Any, asked: Mapping[str, Any] | None = None, **parts: Any) -> Iterator[Run]:
+def start_runner(script: Any, asked: Mapping[str, Any] | None = None, **parts: Any) -> Iterator[Run]:
     """A sync runner over real HTTP, none of whose requests the API refuses."""
     ran: list[Any] = []
     config = {name: parts.pop(name) for name in tuple(parts) if name not in ("ask", "stream", "tools")}
@@ -137,6 +137,6 @@ def result(call_id: str, content: Any = "mine", **more: Any) -> dict[str, Any]:
     return {"type": "tool_result", "tool_use_id": call_id, "content": content, **more}
 
 
-def said(message: Mapping[str, Any]) -> dict[str, Any]:
+def make_said(message: Mapping[str, Any]) -> dict[str, Any]:
     """A reply, unchanged, in a history."""
     return {"role": "assistant", "content": message["content"]}

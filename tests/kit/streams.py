@@ -25,7 +25,7 @@ class Reader:
             return await anext(self.stream, None)
         return next(self.stream, None)
 
-    async def until(self, wanted: type[WatchEvent] | Callable[[WatchEvent], bool]) -> list[WatchEvent]:
+    async def read_until(self, wanted: type[WatchEvent] | Callable[[WatchEvent], bool]) -> list[WatchEvent]:
         """What comes up to an event, with it."""
         seen: list[WatchEvent] = []
         while (event := await self.next()) is not None:
@@ -54,7 +54,7 @@ class Reader:
 
 
 @asynccontextmanager
-async def reading(handle: Handle) -> AsyncIterator[Reader]:
+async def read_turn(handle: Handle) -> AsyncIterator[Reader]:
     """One streamed turn."""
     if isinstance(handle, ToolLoopHandle):
         with handle.stream_turn() as stream:
@@ -66,7 +66,7 @@ async def reading(handle: Handle) -> AsyncIterator[Reader]:
 
 async def read(handle: Handle) -> tuple[list[WatchEvent], Turn]:
     """One streamed turn, read to its end."""
-    async with reading(handle) as reader:
+    async with read_turn(handle) as reader:
         seen = await reader.rest()
         return seen, reader.turn
 

@@ -16,17 +16,17 @@ from toolloop.machine.record.loop import Waiting
 E = TypeVar("E", bound=ToolLoopError)
 
 
-def yielded(result: object) -> Yielded:
+def expect_yielded(result: object) -> Yielded:
     assert isinstance(result, Yielded), result
     return result
 
 
-def completed(result: object) -> Completed:
+def expect_completed(result: object) -> Completed:
     assert isinstance(result, Completed), result
     return result
 
 
-def failed(result: object) -> Error:
+def expect_error(result: object) -> Error:
     assert isinstance(result, Error), result
     return result
 
@@ -44,7 +44,7 @@ def place(handle: ToolLoopHandle | AsyncToolLoopHandle) -> str:
 
 
 @contextmanager
-def refused(
+def expect_refusal(
     handle: ToolLoopHandle | AsyncToolLoopHandle, kind: type[E], *words: str
 ) -> Iterator[pytest.ExceptionInfo[E]]:
     """The block raises this error, which says these words, survives pickling, and changed nothing."""

@@ -1,7 +1,7 @@
 """The one world of the tests: a model, tools, a store with loops in it, a clock, and what works on the loops.
 
 A world is of a kind: `sync`, or the event loop of its async handles. Its model is a function in this process, or the
-fake API over HTTP (`over_http`).
+fake API over HTTP (`start_over_http`).
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ import anyio.to_thread
 import pytest
 from attrs import define, evolve, field
 
-from tests.kit.concurrency import Background, awaited, run_async
+from tests.kit.concurrency import Background, run_async, wait_for
 from tests.kit.failing import FailingStore, event_names
 from tests.kit.postgres import database, in_postgres_deep
-from tests.kit.support import completed, failed, yielded
+from tests.kit.support import expect_completed, expect_error, expect_yielded
 from tests.kit.tools import STORED_TOOLS, STORY, TOOLS, params
 from toolloop import (
     Approve,
@@ -188,7 +188,7 @@ class World:
         opening = AsyncToolLoopHandle.open(self.store, loop_id, self.provider(), **parts)
         return AnyHandle(self.kind, wait(self.kind, opening))
 
-    def new(self, loop_id: str | None = ID, **more: Any) -> AnyHandle:
+    def make(self, loop_id: str | None = ID, **more: Any) -> AnyHandle:
         """A handle made by the constructor."""
         return AnyHandle(self.kind, self.loop(loop_id, **more))
 
@@ -198,18 +198,18 @@ class World:
         kind = ToolLoopHandle if self.kind == "sync" else AsyncToolLoopHandle
         return kind(self.client or self.provider(), **{**parts, "config": parts["config"] or LoopConfig()})
 
-    def restored(self, snapshot: Any, **more: Any) -> Handle:
+    def restore(self, snapshot: Any, **more: Any) -> Handle:
         """The loop of a snapshot, as another process restores it."""
         made = ToolLoopHandle if self.kind == "sync" else AsyncToolLoopHandle
         return made.restore(snapshot, self.client or self.provider(), **self.parts(**more))
 
-    def past(self) -> World:
+    def bypass(self) -> World:
         """The same loop for another process, whose calls do not go through the failing store. Both note what ran."""
         return evolve(self, store=self.store.inner)
 
-    def taken_over(self, **more: Any) -> AnyHandle:
+    def take_over(self, **more: Any) -> AnyHandle:
         """Let another process take the loop over."""
-        return self.past().open(take_over=True, context=LoopContext(state=self), **more)
+        return self.bypass().open(take_over=True, context=LoopContext(state=self), **more)
 
     # --- over HTTP ---
 
@@ -218,7 +218,7 @@ class World:
         """How many requests came in."""
         return len(self.api.requests)
 
-    def sent(self, number: int = -1) -> list[dict[str, Any]]:
+    def list_sent(self, number: int = -1) -> list[dict[str, Any]]:
         """The messages of a request, the last one by default."""
         return cast("list[dict[str, Any]]", self.api.requests[number].json["messages"])
 
@@ -227,18 +227,18 @@ class World:
         """The JSON of each request that came in."""
         return [request.json for request in self.api.requests]
 
-    def woken(self, snapshot: dict[str, Any], **parts: Any) -> World:
+    def wake(self, snapshot: dict[str, Any], **parts: Any) -> World:
         """The same loop in a further handle, restored from its snapshot."""
         return evolve(self, handle=type(self.handle).restore(snapshot, self.client, tools=TOOLS, **parts))
 
     def turn(self) -> Yielded:
-        return yielded(self.handle.next_turn())
+        return expect_yielded(self.handle.next_turn())
 
-    def done(self) -> Completed:
-        return completed(self.handle.next_turn())
+    def expect_done(self) -> Completed:
+        return expect_completed(self.handle.next_turn())
 
-    def failed(self) -> Error:
-        return failed(self.handle.next_turn())
+    def expect_failed(self) -> Error:
+        return expect_error(self.handle.next_turn())
 
     async def anext(self) -> Yielded | Completed | Error:
         """The result of the next turn, in a story that both kinds of handles play."""
@@ -246,10 +246,10 @@ class World:
         return cast("Yielded | Completed | Error", result if self.kind == "sync" else await result)
 
     async def aturn(self) -> Yielded:
-        return yielded(await self.anext())
+        return expect_yielded(await self.anext())
 
-    async def adone(self) -> Completed:
-        return completed(await self.anext())
+    async def aexpect_done(self) -> Completed:
+        return expect_completed(await self.anext())
 
     # --- workers and persons ---
 
@@ -327,8 +327,8 @@ class World:
         assert sorted(self.ran) == sorted(set(self.ran)), "a call ran twice"
 
 
-def failing_world(kind: str, **more: Any) -> tuple[World, FailingStore]:
-    """A world over a failing store. What others do in `world.past()` goes past it."""
+def make_failing_world(kind: str, **more: Any) -> tuple[World, FailingStore]:
+    """A world over a failing store. What others do in `world.bypass()` goes past it."""
     store = FailingStore(MemoryStore())
     return World(kind, store, **more), store
 
@@ -343,7 +343,7 @@ def assert_sound(store: Any, loop_id: str = ID) -> None:
 
 
 @contextmanager
-def over_http(script: Any, *, refusals: int = 0, **parts: Any) -> Iterator[World]:
+def start_over_http(script: Any, *, refusals: int = 0, **parts: Any) -> Iterator[World]:
     """A world whose sync handle talks to the fake API over HTTP, which refuses none of its requests by default.
 
     Args:
@@ -353,21 +353,21 @@ def over_http(script: Any, *, refusals: int = 0, **parts: Any) -> Iterator[World
 
     """
     with FakeMessagesAPI(script) as api:
-        yield _with_handle("sync", api, api.client(), **parts)
+        yield _add_handle("sync", api, api.client(), **parts)
         _assert_refused(api, refusals)
 
 
 @asynccontextmanager
-async def over_http_of(
+async def start_over_http_of(
     kind: str, script: Any, asked: Any = None, *, refusals: int = 0, **parts: Any
 ) -> AsyncIterator[Any]:
     """The same for a handle of any kind, in a story."""
     with FakeMessagesAPI(script) as api:
         if kind == "sync":
-            yield _with_handle(kind, api, api.client(), asked=asked, **parts)
+            yield _add_handle(kind, api, api.client(), asked=asked, **parts)
         else:
             async with api.async_client() as client:
-                yield _with_handle(kind, api, client, asked=asked, **parts)
+                yield _add_handle(kind, api, client, asked=asked, **parts)
         _assert_refused(api, refusals)
 
 
@@ -375,7 +375,7 @@ def _assert_refused(api: FakeMessagesAPI, count: int) -> None:
     assert len(api.refused) == count, [request.refusal for request in api.refused]
 
 
-def _with_handle(
+def _add_handle(
     kind: str,
     api: FakeMessagesAPI,
     client: Any,
@@ -465,18 +465,18 @@ class Standing(Background[Any]):
 
 
 @contextmanager
-def held(world: World, where: str, peer: AnyHandle) -> Iterator[Standing]:
+def hold_at(world: World, where: str, peer: AnyHandle) -> Iterator[Standing]:
     """While the block runs, `peer` stands in this call or request. Afterwards `.result()` returns the turn's result."""
     arrived, go = threading.Event(), threading.Event()
 
     def stand() -> None:
         arrived.set()
-        awaited(go)
+        wait_for(go)
 
     world.on[where] = stand
     turn = Standing(peer.next_turn)
     turn.go = go
-    awaited(arrived)
+    wait_for(arrived)
     del world.on[where]  # the next one goes through
     try:
         yield turn

@@ -14,7 +14,7 @@ from hypothesis import given, strategies as st
 
 from tests.kit.effort import IS_DEEP, examples
 from tests.kit.machine import making as m
-from tests.kit.machine.nested import at, begun, waits
+from tests.kit.machine.nested import at, begin_with_calls, waits
 from tests.kit.machine.worlds import BELOW, EVENTS, World, lives
 from toolloop.errors import CallerError, IllegalCommand
 from toolloop.machine.machine import TRANSITIONS, allowed
@@ -96,23 +96,23 @@ def test_the_table_has_a_row_for_each_phase_and_knows_each_event() -> None:
 def rare() -> list[tuple[State, ev.Event]]:
     """What hardly ever happens by chance: loops inside calls run or failed, and other calls of the round wait."""
     calls = [m.call(name, "pure") for name in "pcd"]
-    asked = m.after(m.replied("tool_use", *calls), m.asks("c", "d"), ev.Continued(), execution="ready")
+    asked = m.state_after(m.make_replied("tool_use", *calls), m.asks("c", "d"), ev.Continued(), execution="ready")
     inside = step(asked, m.child(asked, "p"))
     failed = m.go(inside, *at("p", ev.Requested(), ev.RequestFailed(m.FAILURE)))
     grant = evolve(m.APPROVE, remember=GrantSpec(match="{}"))
-    decided = m.go(failed, m.decided(c=grant, d=m.DENY), ev.TurnEnded())
-    edited = m.go(failed, ev.TurnEnded(), m.decided(c=m.approve({"a": 2})), ev.Continued())
-    full = m.after(m.replied("tool_use", *calls[:2]), m.judged(), max_parallel_tools=1)
+    decided = m.go(failed, m.make_decided(c=grant, d=m.DENY), ev.TurnEnded())
+    edited = m.go(failed, ev.TurnEnded(), m.make_decided(c=m.approve({"a": 2})), ev.Continued())
+    full = m.state_after(m.make_replied("tool_use", *calls[:2]), m.make_judged(), max_parallel_tools=1)
     full = m.go(step(full, m.child(full, "p")), *at("p", ev.Requested(), ev.RequestFailed(m.FAILURE)), ev.TurnEnded())
-    answered = m.go(begun("p"), *waits("p"), ev.TurnEnded(), ev.Decided((("p/a", m.APPROVE),)))
-    waits_for_both = m.after(m.replied("tool_use", *calls[1:]), m.asks("c", "d"), execution="ready")
-    judging = m.go(waits_for_both, m.decided(d=m.approve({"a": 2})), ev.Continued())
-    decides = m.decided(c=m.APPROVE)
-    runs = m.go(m.go(waits_for_both, m.decided(c=grant), ev.Continued()), ev.Started("c"))
-    too_late = m.after(m.replied("tool_use", calls[1]), ev.Started("c"), limits=Limits(timeout=1.0))
+    answered = m.go(begin_with_calls("p"), *waits("p"), ev.TurnEnded(), ev.Decided((("p/a", m.APPROVE),)))
+    waits_for_both = m.state_after(m.make_replied("tool_use", *calls[1:]), m.asks("c", "d"), execution="ready")
+    judging = m.go(waits_for_both, m.make_decided(d=m.approve({"a": 2})), ev.Continued())
+    decides = m.make_decided(c=m.APPROVE)
+    runs = m.go(m.go(waits_for_both, m.make_decided(c=grant), ev.Continued()), ev.Started("c"))
+    too_late = m.state_after(m.make_replied("tool_use", calls[1]), ev.Started("c"), limits=Limits(timeout=1.0))
     too_late = step(too_late, ev.Ticked(seconds=1.0))
     ends = ev.TurnEnded(waits=True)
-    keep_all, keep_p, keep_d = (ev.HistoryTaken(reply=m.said(*kept)) for kept in (calls, calls[:1], calls[2:]))
+    keep_all, keep_p, keep_d = (ev.HistoryTaken(reply=m.make_said(*kept)) for kept in (calls, calls[:1], calls[2:]))
     return [
         (fork(decided, "copy", 0.0), keep_all),
         (decided, keep_p),
@@ -125,11 +125,11 @@ def rare() -> list[tuple[State, ev.Event]]:
         (judging, ev.Approved(decides.decisions)),
         (judging, ev.Stopped()),
         (judging, ev.Ended("c", m.DONE, iteration=9, attempt=1)),
-        (m.after(m.replied("end_turn", m.text("so")), callables=frozenset({"stop_when"})), ev.Restored()),
+        (m.state_after(m.make_replied("end_turn", m.text("so")), callables=frozenset({"stop_when"})), ev.Restored()),
         (runs, ev.Judged(stop=True)),
-        (step(runs, ev.HistoryTaken(reply=m.said(*calls[1:], m.call("e")))), ev.Stopped(waits=True)),
+        (step(runs, ev.HistoryTaken(reply=m.make_said(*calls[1:], m.call("e")))), ev.Stopped(waits=True)),
         (step(runs, ev.Stopped(waits=True)), ev.GrantRevoked("1/c")),
-        (m.after(ev.Requested()), ev.Stopped(is_abandoned=True)),
+        (m.state_after(ev.Requested()), ev.Stopped(is_abandoned=True)),
         (too_late, ends),
         (step(too_late, ends), ev.Changed(limits=Limits())),
         *((state, ev.Restored()) for states in reached().values() for state in states if m.phase(state) != "TooDeep"),
@@ -140,8 +140,8 @@ def rare() -> list[tuple[State, ev.Event]]:
             for event in (ev.LinksRevoked(), ev.MetadataChanged(()))
             if m.phase(state) != "TooDeep"
         ),
-        (State({(): m.after().root._replace(messages=Chain())}), ev.Restored()),
-        (m.go(m.after(), ev.Requested(), ev.Stopped()), ev.Restored()),
+        (State({(): m.state_after().root._replace(messages=Chain())}), ev.Restored()),
+        (m.go(m.state_after(), ev.Requested(), ev.Stopped()), ev.Restored()),
     ]
 
 
@@ -204,27 +204,33 @@ def test_what_may_be_asked_for_is_said_as_the_caller_would_say_it() -> None:
         "revoking a grant",
         "fork()",
     )
-    assert allowed(m.after().root) == ("resume(InjectMessages(...))", *anywhere)
-    assert allowed(m.after(m.replied("pause_turn")).root) == ("continue_loop()", "inject_and_continue()", *anywhere)
-    assert allowed(m.after(ev.RequestFailed(m.FAILURE)).root) == (
+    assert allowed(m.state_after().root) == ("resume(InjectMessages(...))", *anywhere)
+    assert allowed(m.state_after(m.make_replied("pause_turn")).root) == (
+        "continue_loop()",
+        "inject_and_continue()",
+        *anywhere,
+    )
+    assert allowed(m.state_after(ev.RequestFailed(m.FAILURE)).root) == (
         "retry()",
         *anywhere[:4],
         "follow_up()",
         *anywhere[4:],
     )
-    asking = m.after(m.replied("tool_use", m.call("c")), m.asks("c"))
+    asking = m.state_after(m.make_replied("tool_use", m.call("c")), m.asks("c"))
     assert "a decision" in allowed(asking.root)
     assert set(TRANSITIONS[TooDeep]) == set()
     for event, words in (
         (ev.Continued(), "continue_loop()"),
         (ev.Continued((m.user(),)), "resume(InjectMessages(...))"),
         (ev.FollowedUp((m.user(),)), "follow_up()"),
-        (m.decided(c=m.DENY), "a decision"),
+        (m.make_decided(c=m.DENY), "a decision"),
         (ev.TurnEnded(), "TurnEnded"),
     ):
         with pytest.raises(IllegalCommand) as refused:
             step(
-                m.after() if words in ("continue_loop()", "follow_up()") else m.after(ev.RequestFailed(m.FAILURE)),
+                m.state_after()
+                if words in ("continue_loop()", "follow_up()")
+                else m.state_after(ev.RequestFailed(m.FAILURE)),
                 event,
             )
         assert refused.value.asked == words
@@ -277,7 +283,7 @@ def test_what_the_next_event_implies_may_be_left_out(world: World) -> None:
         (ev.Judged(at=1.0), ev.Started("c", at=1.0), False),
         (ev.Judged(seconds=0.1), ev.Started("c"), False),
         (ev.Judged(stop=True), ev.Started("c"), False),
-        (m.judged(c=m.APPROVE), ev.Started("c"), False),
+        (m.make_judged(c=m.APPROVE), ev.Started("c"), False),
         (ev.Judged(), ev.TurnEnded(), False),
         (ev.TurnEnded(), ev.Started("c"), False),
     ],
@@ -304,12 +310,12 @@ def test_a_journal_starts_with_the_beginning_of_a_loop(journal: list[ev.Event], 
 
 
 def test_a_loop_begins_at_the_time_of_its_first_event() -> None:
-    assert fold([evolve(m.opened(), at=7.0)]).root.now == 7.0
+    assert fold([evolve(m.make_opened(), at=7.0)]).root.now == 7.0
 
 
 def test_an_event_of_no_time_ages_nothing() -> None:
     """And a failed loop ages by what is said of it."""
-    for state in (m.after(), m.after(ev.RequestFailed(m.FAILURE)), m.after(ev.Stopped())):
+    for state in (m.state_after(), m.state_after(ev.RequestFailed(m.FAILURE)), m.state_after(ev.Stopped())):
         assert isinstance(state.root.phase, (Ready, Failed, Finished))
         assert step(state, ev.Ticked(at=-1.0, seconds=-1.0)) == state
         assert step(state, ev.Ticked(at=9.0)).root.now == 9.0

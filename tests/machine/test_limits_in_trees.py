@@ -10,7 +10,7 @@ from hypothesis import example, given, strategies as st
 
 from tests.kit.effort import examples
 from tests.kit.machine import making as m
-from tests.kit.machine.playing import PARTS, UNLIMITED, USES, Play, Script, limits, told, trees
+from tests.kit.machine.playing import PARTS, UNLIMITED, USES, Play, Script, limits, tell_outcome, trees
 from toolloop.errors import IllegalCommand
 from toolloop.machine.queries import outstanding, time_left, waiting
 from toolloop.machine.record import journal_events as ev
@@ -57,7 +57,7 @@ def test_a_tree_that_is_extended_bit_by_bit_is_the_tree_without_a_limit(
         more = [kind for kind, _ in play.begun[len(before) :]]
         assert more.count("tool" if what == "tool_calls" else "request") in range(1 + (loops if eager else 1))
     whole.run()
-    assert told(play.state) == told(whole.state)
+    assert tell_outcome(play.state) == tell_outcome(whole.state)
     assert sorted(play.begun) == sorted(whole.begun)
 
 
@@ -85,7 +85,7 @@ def test_no_tool_starts_in_spite_of_a_loop_above() -> None:
     while RunCall("t", ("p1", "p2")) not in outstanding(play.state):
         play.move()
     spent_up = step(play.state, ev.Changed(limits=limits(tool_calls=2)))
-    for started in (ev.Started("t", path=("p1", "p2")), play.opened(("p1", "p2"), "p3")):
+    for started in (ev.Started("t", path=("p1", "p2")), play.open_inside(("p1", "p2"), "p3")):
         assert step(play.state, started) != play.state
         with pytest.raises(IllegalCommand, match="a limit of a loop above forbids it"):
             step(spent_up, started)
@@ -118,7 +118,7 @@ def test_a_tree_that_is_given_time_bit_by_bit_is_the_tree_without_a_limit(
         seconds += 1
         play.extend(limits(timeout=float(seconds)))
     whole.run()
-    assert told(play.state) == told(whole.state)
+    assert tell_outcome(play.state) == tell_outcome(whole.state)
     assert play.begun == whole.begun
 
 
@@ -158,7 +158,7 @@ def test_what_was_left_behind_is_known_or_uncertain_and_runs_no_second_time(when
     play.run()
     play.loses()
     late = [play.under_way.pop(), play.under_way.pop()]
-    ends = [evolve(m.ended(path[-1]), path=path[:-1], iteration=1, attempt=1) for _, path in late]
+    ends = [evolve(m.make_ended(path[-1]), path=path[:-1], iteration=1, attempt=1) for _, path in late]
     for ended in ends if when == "after the end" else ():
         play.take(ended)
     if when == "never":
@@ -173,7 +173,7 @@ def test_what_was_left_behind_is_known_or_uncertain_and_runs_no_second_time(when
             play.move()
         names = ["/".join((*path, call.id)) for path, call in waiting(play.state)]
         assert names == ["a", "p1/c"]
-        play.take(m.decided(**{name: m.answer("done") for name in names}))
+        play.take(m.make_decided(**{name: m.answer("done") for name in names}))
     assert play.run().termination == NaturalEnd()
     assert m.results(m.history(play.state)[2]) == {"a": "done", "p1": "done/p1", "p2": "done/p2"}
     assert play.tools == ["a", "p1", "p2", "p1/c"]
@@ -206,7 +206,7 @@ def test_a_child_that_waits_for_the_caller_is_not_cut_short() -> None:
     while m.phase(play.state) != "decision_required":
         play.move()
     assert time_left(play.state) is None
-    play.take(m.decided(**{"p1/c": m.APPROVE}))
+    play.take(m.make_decided(**{"p1/c": m.APPROVE}))
     assert play.run().termination == Timeout(5.0)
     play.extend(UNLIMITED)
     assert play.run().termination == NaturalEnd()

@@ -10,9 +10,9 @@ from hypothesis import given
 from tests.kit.concurrency import either_kind
 from tests.kit.effort import examples
 from tests.kit.machine.worlds import World as Life, lives
-from tests.kit.support import yielded
+from tests.kit.support import expect_yielded
 from tests.kit.tools import LOOK
-from tests.kit.world import World, over_http
+from tests.kit.world import World, start_over_http
 from toolloop import Inbox, LoopConfig, MemoryStore, ToolLoopHandle
 from toolloop.compaction import DropRounds
 from toolloop.events import RequestStarted
@@ -70,7 +70,7 @@ def test_a_reply_has_the_id_of_its_request_and_what_is_said_that_of_say(kind: st
     """On the handle, in another process, and in the inbox."""
     world = World(kind, MemoryStore(), script=(reply(calls=[LOOK]), DONE))
     peer = world.open()
-    turn = yielded(peer.next_turn())
+    turn = expect_yielded(peer.next_turn())
     name = peer.say(lambda: peer.handle.say(["please", "soon"], key="mail 7"))
     turn.continue_loop()
     done = peer.run()
@@ -83,10 +83,10 @@ def test_a_reply_has_the_id_of_its_request_and_what_is_said_that_of_say(kind: st
 
 def test_a_repeated_request_has_a_new_id() -> None:
     """Nothing of the first one is in the conversation."""
-    with over_http([fault(400), DONE]) as at:
-        first = requests_of(at.failed())
+    with start_over_http([fault(400), DONE]) as at:
+        first = requests_of(at.expect_failed())
         at.handle.retry()
-        second = requests_of(at.done())
+        second = requests_of(at.expect_done())
         assert ids(at.handle.view(messages=True))[-1:] == second != first
 
 

@@ -92,7 +92,7 @@ def test_only_a_cleared_call_starts(world: World) -> None:
 def test_a_denied_call_never_starts_and_no_call_starts_twice_unseen(world: World) -> None:
     """Between two starts of a call it was lost, and its tool may be repeated, or a caller gave `Rerun`."""
     for before, event, after in steps(world):
-        started = m.started_by(event)
+        started = m.find_started(event)
         if started is None:
             continue
         loop = before.loops[started[:-1]]
@@ -211,7 +211,7 @@ def test_usage_adds_up_in_every_loop(world: World) -> None:
                 used = [((event.call_id, *entry.path), entry.usage) for entry in event.spent]
         new = after.root.usage_log[len(before.root.usage_log) :]
         assert [(entry.path, entry.usage) for entry in new] == [((*event.path, *path), usage) for path, usage in used]
-        started = m.started_by(event)
+        started = m.find_started(event)
         names = after.root.started[len(before.root.started) :]
         assert names == ([] if started is None else ["/".join(started)])
     for loop in all_loops(world):
@@ -289,7 +289,7 @@ def test_what_is_outstanding_can_be_done(world: World, later: float) -> None:
             loop = state.loops[effect.path]
             match effect:
                 case SendRequest():
-                    step(step(state, ev.Requested(**when)), evolve(m.replied("end_turn"), path=effect.path))
+                    step(step(state, ev.Requested(**when)), evolve(m.make_replied("end_turn"), path=effect.path))
                 case CancelRequest():
                     step(state, ev.RequestFailed(**when))
                 case EndTurn():
@@ -346,11 +346,11 @@ def test_time_alone_changes_only_what_is_due(world: World) -> None:
 def test_the_order_of_ends_and_decisions_does_not_matter(order: list[int]) -> None:
     """One by one, in any order, or all at once."""
     decisions = {"c0": m.APPROVE, "c1": m.DENY, "c2": m.answer(), "c3": m.approve({"a": 2})}
-    asking = m.after(m.replied("tool_use", *map(m.call, decisions)), m.asks(*decisions))
-    at_once = step(asking, m.decided(**decisions))
-    assert m.go(asking, *(m.decided(**{f"c{n}": decisions[f"c{n}"]}) for n in order)) == at_once
-    running = m.after(m.replied("tool_use", *map(m.call, decisions)), *map(ev.Started, decisions))
-    ends = [m.ended(name, f"result of {name}") for name in decisions]
+    asking = m.state_after(m.make_replied("tool_use", *map(m.call, decisions)), m.asks(*decisions))
+    at_once = step(asking, m.make_decided(**decisions))
+    assert m.go(asking, *(m.make_decided(**{f"c{n}": decisions[f"c{n}"]}) for n in order)) == at_once
+    running = m.state_after(m.make_replied("tool_use", *map(m.call, decisions)), *map(ev.Started, decisions))
+    ends = [m.make_ended(name, f"result of {name}") for name in decisions]
     assert m.go(running, *(ends[n] for n in order), ev.TurnEnded()) == m.go(running, *ends, ev.TurnEnded())
 
 

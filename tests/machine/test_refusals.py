@@ -7,7 +7,7 @@ from attrs import evolve
 
 from tests.kit.machine import making as m
 from tests.kit.machine.making import the_call
-from tests.kit.machine.nested import asked, at, begun, inside, over, waits
+from tests.kit.machine.nested import ask, at, begin_with_calls, finish, loop_inside, waits
 from toolloop.errors import AlreadyDecided, CallerError, DecisionConflict, IllegalCommand, UnknownCall
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.loop import State
@@ -15,21 +15,21 @@ from toolloop.machine.tree import step
 from toolloop.machine.values.calls import DecisionRecord, Status, Wait, Why
 from toolloop.machine.values.setup import Budget, Limits
 
-ASKED = m.after(m.replied("tool_use", m.call("c")))
-NESTED = m.go(begun("p"), *asked("p", "a"))
-STANDING = m.go(begun("p"), *waits("p"), ev.TurnEnded())
-SPENT = m.go(begun("p", limits=Limits(budget=Budget(requests=1))))
+ASKED = m.state_after(m.make_replied("tool_use", m.call("c")))
+NESTED = m.go(begin_with_calls("p"), *ask("p", "a"))
+STANDING = m.go(begin_with_calls("p"), *waits("p"), ev.TurnEnded())
+SPENT = m.go(begin_with_calls("p", limits=Limits(budget=Budget(requests=1))))
 ELSEWHERE = m.setup(within=((7, "x", 1),))
-OPENED = m.child(m.go(m.after(), *asked("", "p")), "p")
+OPENED = m.child(m.go(m.state_after(), *ask("", "p")), "p")
 
 
 @pytest.mark.parametrize(
     ("state", "event", "phase", "why"),
     [
-        (m.after(limits=Limits(max_iterations=0)), ev.Requested(), "Ready", "a limit forbids the request"),
-        (m.after(), ev.TurnEnded(), "Ready", "something can still be done, or is in progress"),
+        (m.state_after(limits=Limits(max_iterations=0)), ev.Requested(), "Ready", "a limit forbids the request"),
+        (m.state_after(), ev.TurnEnded(), "Ready", "something can still be done, or is in progress"),
         (ASKED, ev.Started("x"), "Judging", "'x' is not a call that may start"),
-        (ASKED, m.ended("c"), "Judging", "'c' is not a running call"),
+        (ASKED, m.make_ended("c"), "Judging", "'c' is not a running call"),
         (
             ASKED,
             ev.HistoryTaken(reply=m.user()),
@@ -38,12 +38,12 @@ OPENED = m.child(m.go(m.after(), *asked("", "p")), "p")
         ),
         (
             ASKED,
-            ev.HistoryTaken(reply=m.said(m.call("c")), rerun=("x",)),
+            ev.HistoryTaken(reply=m.make_said(m.call("c")), rerun=("x",)),
             "Judging",
             "'x' is not a call of the open round",
         ),
         (ASKED, ev.Woken(ELSEWHERE), "Judging", "the setup is for a loop at another path"),
-        (NESTED, m.ended("p"), "Running", "the loop inside 'p' is not over"),
+        (NESTED, m.make_ended("p"), "Running", "the loop inside 'p' is not over"),
         (NESTED, ev.TurnEnded(), "Running", "something can still be done, or is in progress"),
         (
             NESTED,
@@ -54,7 +54,7 @@ OPENED = m.child(m.go(m.after(), *asked("", "p")), "p")
         (NESTED, ev.Requested(path=("p", "a")), "Running", "there is no loop inside the call 'p/a'"),
         (NESTED, evolve(OPENED, path=("x", "y", "z")), "Running", "there is no loop inside the call 'x/y'"),
         (
-            m.go(m.after(), *asked("", "p")),
+            m.go(m.state_after(), *ask("", "p")),
             evolve(OPENED, setup=ELSEWHERE),
             "Running",
             "the setup of the new loop is not for the call 'p'",
@@ -74,9 +74,9 @@ def test_a_refusal_says_what_was_asked_and_why_not(state: State, event: ev.Event
 
 def test_a_loop_without_an_open_round_takes_no_decision() -> None:
     """It waits for its caller, but not for a decision: a decision is refused there."""
-    closed = m.after(m.replied("tool_use", m.call("c")), ev.Started("c"), m.ended("c"), ev.TurnEnded())
+    closed = m.state_after(m.make_replied("tool_use", m.call("c")), ev.Started("c"), m.make_ended("c"), ev.TurnEnded())
     with pytest.raises(IllegalCommand, match="a decision is not allowed while the loop is Waiting") as refused:
-        step(closed, m.decided(c=m.DENY))
+        step(closed, m.make_decided(c=m.DENY))
     assert refused.value.asked == "a decision"
     assert "a decision" not in refused.value.allowed
 
@@ -87,16 +87,16 @@ def test_a_loop_without_an_open_round_takes_no_decision() -> None:
 @pytest.mark.parametrize("name", ["x", "x/a", "p/x", "p/a/b", "q/a", "p//a", "//a", "/p/a", "p/a/", "p/", "/", ""])
 def test_one_decision_that_names_no_call_refuses_those_beside_it(name: str) -> None:
     """Wherever in the tree; and it says what waits."""
-    asking = m.go(begun("p", "q"), *waits("p"))
+    asking = m.go(begin_with_calls("p", "q"), *waits("p"))
     with pytest.raises(UnknownCall) as refused:
         step(asking, ev.Decided((("p/a", m.APPROVE), (name, m.APPROVE))))
     assert str(refused.value) == f"cannot approve the call {name!r}: it is not in the open round. Waiting calls: p/a"
-    assert the_call(inside(asking), "a").status is Status.WAITING
+    assert the_call(loop_inside(asking), "a").status is Status.WAITING
 
 
 def test_a_wrong_name_is_answered_with_the_calls_that_wait_in_that_loop() -> None:
     """With their paths from the outermost loop."""
-    asking = m.go(begun("p", "q"), *waits("p"), *waits("q"))
+    asking = m.go(begin_with_calls("p", "q"), *waits("p"), *waits("q"))
     for name, known in (("p/x", ("p/a",)), ("p/x/y", ("p/a",)), ("x", ("p/a", "q/a"))):
         with pytest.raises(UnknownCall) as refused:
             step(asking, ev.Decided(((name, m.DENY),)))
@@ -104,18 +104,20 @@ def test_a_wrong_name_is_answered_with_the_calls_that_wait_in_that_loop() -> Non
 
 
 def decided_before(*decisions: tuple[str, DecisionRecord]) -> State:
-    return m.go(begun("p"), *asked("p", "a", "b"), *at("p", m.asks("a", "b")), ev.TurnEnded(), ev.Decided(decisions))
+    return m.go(
+        begin_with_calls("p"), *ask("p", "a", "b"), *at("p", m.asks("a", "b")), ev.TurnEnded(), ev.Decided(decisions)
+    )
 
 
 def expired() -> State:
     asks = ev.Judged((("a", Wait(Why.APPROVAL, expires_in=5.0)),))
-    asking = m.go(begun("p"), *asked("p", "a"), *at("p", asks), ev.TurnEnded())
+    asking = m.go(begin_with_calls("p"), *ask("p", "a"), *at("p", asks), ev.TurnEnded())
     return step(asking, ev.Ticked(at=asking.root.now + 6.0))
 
 
 def settled() -> State:
     """A call inside has its result, and another waits."""
-    return m.go(begun("p"), *asked("p", "a", "b"), *at("p", ev.Started("a"), m.ended("a")))
+    return m.go(begin_with_calls("p"), *ask("p", "a", "b"), *at("p", ev.Started("a"), m.make_ended("a")))
 
 
 @pytest.mark.parametrize(
@@ -126,10 +128,10 @@ def settled() -> State:
         (decided_before(), "p/a", m.RERUN, IllegalCommand),
         (decided_before(("p/a", m.APPROVE)), "p/a", m.DENY, DecisionConflict),
         (expired(), "p/a", m.APPROVE, AlreadyDecided),
-        (m.go(begun("p"), *asked("p", "a"), *at("p", ev.Started("a"))), "p/a", m.DENY, IllegalCommand),
+        (m.go(begin_with_calls("p"), *ask("p", "a"), *at("p", ev.Started("a"))), "p/a", m.DENY, IllegalCommand),
         (settled(), "p/a", m.DENY, AlreadyDecided),
-        (m.go(begun("p"), *asked("p", "a")), "p/a/b", m.DENY, UnknownCall),
-        (m.go(begun("p"), *over("p")), "p/a", m.DENY, UnknownCall),
+        (m.go(begin_with_calls("p"), *ask("p", "a")), "p/a/b", m.DENY, UnknownCall),
+        (m.go(begin_with_calls("p"), *finish("p")), "p/a", m.DENY, UnknownCall),
     ],
     ids=["no call", "digest", "kind", "decided", "expired", "running", "settled", "no loop", "ended"],
 )
@@ -148,7 +150,7 @@ def test_an_error_about_a_call_inside_names_it_by_its_path(
 
 def test_what_was_said_is_said_and_withdrawn_once() -> None:
     """By its id; the error names it."""
-    waiting = m.after(m.replied("tool_use", m.call("c")), m.asks("c"))
+    waiting = m.state_after(m.make_replied("tool_use", m.call("c")), m.asks("c"))
     said = step(waiting, ev.Said("s1", (m.user("also"),)))
     with pytest.raises(IllegalCommand, match="'s1' was said before"):
         step(said, ev.Said("s1", (m.user("again"),)))

@@ -72,12 +72,12 @@ def test_a_restored_loop_ends(world: World) -> None:
     assert status_of(world.state) in ("ended", "failed", "needs_command")
 
 
-ASKED = (m.replied("tool_use", m.call("c"), m.call("d")), m.asks("c", "d"))
+ASKED = (m.make_replied("tool_use", m.call("c"), m.call("d")), m.asks("c", "d"))
 
 
 def test_a_call_that_ran_elsewhere_is_uncertain_though_it_was_denied_here() -> None:
     """As long as its round is open. It is not run again without a person, and its end can still come."""
-    denied = go(m.after(*ASKED), m.decided(d=m.DENY))
+    denied = go(m.state_after(*ASKED), m.make_decided(d=m.DENY))
     state = step(denied, ev.Restored((("d", 1, 1),)))
     found = {path_call[1].id: path_call[1].why for path_call in waiting(state)}
     assert found == {"c": Why.APPROVAL, "d": Why.UNCERTAIN}
@@ -90,13 +90,13 @@ def test_a_call_that_ran_elsewhere_is_uncertain_though_it_was_denied_here() -> N
 @pytest.mark.parametrize("run", [("ghost", 1, 1), ("d", 7, 1), ("d/x", 1, 1)])
 def test_a_lost_run_of_no_open_call_changes_no_call(run: tuple[str, int, int]) -> None:
     """It is in the journal, for its trail."""
-    state = step(m.after(*ASKED), ev.Restored((run,)))
+    state = step(m.state_after(*ASKED), ev.Restored((run,)))
     assert [call.why for _, call in waiting(state)] == [Why.APPROVAL] * 2
 
 
 def test_a_loop_that_was_to_stop_ends() -> None:
     """The end of the calls that ran is unknown."""
-    running = go(m.after(*ASKED), m.decided(c=m.APPROVE, d=m.DENY), ev.Continued(), ev.Started("c"))
+    running = go(m.state_after(*ASKED), m.make_decided(c=m.APPROVE, d=m.DENY), ev.Continued(), ev.Started("c"))
     state = step(step(running, ev.Stopped(waits=True)), ev.Restored())
     assert status_of(state) == "ended"
     assert "unknown" in state.root.messages[-1]

@@ -10,7 +10,7 @@ from hypothesis import given
 
 from tests.kit.effort import examples
 from tests.kit.machine.worlds import World, lives
-from tests.kit.support import yielded
+from tests.kit.support import expect_yielded
 from tests.recorded.rare_stories import RARE
 from toolloop import Budget, LoopConfig, MemoryStore, ToolLoopHandle, tool
 from toolloop._usage import Usage
@@ -108,7 +108,7 @@ def test_a_message_that_a_limit_left_queued_is_cut_off_before_an_edit_too() -> N
         store=(store := MemoryStore()),
         loop_id="loop",
     )
-    turn = yielded(handle.next_turn())
+    turn = expect_yielded(handle.next_turn())
     for waiting in turn.pending:
         turn.approve(waiting)
     turn.inject_and_continue("more")

@@ -7,7 +7,7 @@ from attrs import evolve
 from hypothesis import given
 
 from tests.kit.machine import making as m
-from tests.kit.machine.nested import at, over
+from tests.kit.machine.nested import at, finish
 from tests.kit.machine.worlds import World, lives
 from toolloop.errors import IllegalCommand
 from toolloop.machine.queries import answer_of, list_running, outstanding, status_of
@@ -27,14 +27,14 @@ LATE = (ev.Ticked(seconds=9.0), ev.TurnEnded(waits=True))
 def two(**changes: object) -> State:
     """`c` runs; `d` may start."""
     calls = [m.call("c"), m.call("d", "pure")]
-    return m.after(m.replied("tool_use", *calls), ev.Started("c"), max_parallel_tools=1, **changes)
+    return m.state_after(m.make_replied("tool_use", *calls), ev.Started("c"), max_parallel_tools=1, **changes)
 
 
 def nested() -> State:
     """`p` has a loop inside, whose call `a` runs."""
-    state = m.after(m.replied("tool_use", m.call("p", "pure")), m.judged())
+    state = m.state_after(m.make_replied("tool_use", m.call("p", "pure")), m.make_judged())
     state = step(state, m.child(state, "p"))
-    return m.go(state, *at("p", ev.Requested(), m.replied("tool_use", m.call("a")), ev.Started("a")))
+    return m.go(state, *at("p", ev.Requested(), m.make_replied("tool_use", m.call("a")), ev.Started("a")))
 
 
 def to_end_with(state: State) -> Termination:
@@ -64,7 +64,7 @@ def test_the_result_of_a_call_that_ends_after_the_stop_is_kept() -> None:
     state = step(two(), STOP)
     assert (m.phase(state), status_of(state), outstanding(state)) == ("Stopping", "stopping", ())
     assert m.history(state) == m.history(two())  # the round joins when the last call has ended
-    state = step(state, m.ended("c", "refunded 902"))
+    state = step(state, m.make_ended("c", "refunded 902"))
     assert m.termination(state) == StopCondition("enough")
     assert m.results(m.history(state)[-1]) == {"c": "refunded 902", "d": Texts().not_run}
 
@@ -82,7 +82,7 @@ def test_a_call_that_was_seen_to_be_cancelled_is_uncertain() -> None:
     """Unless it may be repeated: then it was cancelled."""
     state = step(step(two(), STOP), ev.Ended("c", None))
     assert m.results(m.history(state)[-1])["c"] == UNCERTAIN
-    repeatable = m.after(m.replied("tool_use", m.call("c", "pure")), ev.Started("c"))
+    repeatable = m.state_after(m.make_replied("tool_use", m.call("c", "pure")), ev.Started("c"))
     state = step(step(repeatable, STOP), ev.Ended("c", None))
     assert m.results(m.history(state)[-1]) == {"c": CANCELLED}
 
@@ -93,7 +93,7 @@ def test_a_limit_takes_the_same_way() -> None:
     assert to_end_with(late) == Timeout(5.0)
     back = step(late, ev.Changed(limits=Limits(timeout=50.0)))
     assert (m.phase(back), [call.id for _, call in list_running(back)]) == ("Running", ["c"])
-    ended = step(late, m.ended("c"))
+    ended = step(late, m.make_ended("c"))
     assert m.termination(ended) == Timeout(5.0)
     resumed = step(ended, ev.Changed(limits=Limits(timeout=50.0)))
     assert outstanding(resumed) == (RunCall("d"),)
@@ -103,7 +103,7 @@ def test_a_limit_takes_the_same_way() -> None:
 def test_a_stopped_loop_takes_nothing_back() -> None:
     """What was stopped stays stopped, and the error names the call that runs."""
     state = step(two(), STOP)
-    for refused in (ev.Changed(limits=Limits()), ev.FollowedUp((m.user(),)), m.decided(c=m.DENY), ev.Continued()):
+    for refused in (ev.Changed(limits=Limits()), ev.FollowedUp((m.user(),)), m.make_decided(c=m.DENY), ev.Continued()):
         with pytest.raises(IllegalCommand, match=r"because once \(c\) still runs\. ") as error:
             step(state, refused)
         assert "extend()" not in error.value.allowed
@@ -113,10 +113,10 @@ def test_loops_inside_its_calls_are_waited_for() -> None:
     """Down to their tools; what they ask of the model is not."""
     state = step(nested(), STOP)
     assert (m.phase(state), list_running(state)) == ("Stopping", [(("p",), m.the_call(state.loops["p",], "a"))])
-    state = m.go(state, *at("p", m.ended("a")))
+    state = m.go(state, *at("p", m.make_ended("a")))
     assert m.termination(state) == StopCondition("enough")
     assert set(state.loops) == {()}
-    idle = m.after(m.replied("tool_use", m.call("p", "pure")), m.judged())
+    idle = m.state_after(m.make_replied("tool_use", m.call("p", "pure")), m.make_judged())
     idle = m.go(step(idle, m.child(idle, "p")), *at("p", ev.Requested()))
     assert m.phase(step(idle, STOP)) == "Finished"
 
@@ -128,7 +128,7 @@ def test_a_loop_inside_a_call_has_its_own_limit() -> None:
     state = State({**state.loops, ("p",): inner._replace(setup=evolve(inner.setup, limits=Limits(timeout=1.0)))})
     state = m.go(state, ev.Ticked(seconds=2.0), *at("p", ev.TurnEnded(waits=True)))
     assert (m.phase(state), m.phase(state.loops["p",]), outstanding(state)) == ("Running", "Stopping", ())
-    state = m.go(state, *at("p", m.ended("a")))
+    state = m.go(state, *at("p", m.make_ended("a")))
     assert m.phase(state.loops["p",]) == "Finished"
 
 
@@ -141,10 +141,10 @@ def test_a_copy_has_the_end_without_the_call() -> None:
 
 def test_journals_of_earlier_versions_end_at_once() -> None:
     """Their stops and limits waited for nothing, and a late end changed nothing."""
-    begun = [m.opened(m.user()), ev.Requested(), m.replied("tool_use", m.call("c")), ev.Started("c")]
+    begun = [m.make_opened(m.user()), ev.Requested(), m.make_replied("tool_use", m.call("c")), ev.Started("c")]
     for end in ([ev.Stopped("enough")], [ev.Ticked(seconds=9.0), ev.TurnEnded()]):
-        first = m.opened(m.user(), limits=Limits(timeout=5.0))
-        state = fold([first, *begun[1:], *end, evolve(m.ended("c"), iteration=1, attempt=1)])
+        first = m.make_opened(m.user(), limits=Limits(timeout=5.0))
+        state = fold([first, *begun[1:], *end, evolve(m.make_ended("c"), iteration=1, attempt=1)])
         assert m.results(m.history(state)[-1]) == {"c": CANCELLED}
         assert (round_of(state.root) is not None) is isinstance(m.termination(state), LIMITS)
 
@@ -163,13 +163,13 @@ def test_a_limit_of_the_loop_above_counts_while_a_loop_inside_is_to_end() -> Non
     assert outstanding(state) == (EndTurn(),)
     state = step(state, ev.TurnEnded(waits=True))
     assert to_end_with(state) == Timeout(3.0)
-    assert m.termination(m.go(state, *at("p", m.ended("a")), ev.Woken())) == Timeout(3.0)
+    assert m.termination(m.go(state, *at("p", m.make_ended("a")), ev.Woken())) == Timeout(3.0)
 
 
 def test_an_answer_of_a_loop_inside_is_kept() -> None:
     """It had ended before the stop; only its result was not recorded yet."""
-    state = m.after(m.replied("tool_use", m.call("p", "pure")), m.judged())
-    state = m.go(step(state, m.child(state, "p")), *over("p", "found it"))
+    state = m.state_after(m.make_replied("tool_use", m.call("p", "pure")), m.make_judged())
+    state = m.go(step(state, m.child(state, "p")), *finish("p", "found it"))
     stopped = step(state, STOP)
     assert (m.phase(stopped), outstanding(stopped)) == ("Stopping", (Conclude("p"),))
     stopped = step(stopped, ev.Ended("p", answer_of(stopped.loops["p",], Texts())))
@@ -184,7 +184,7 @@ def test_a_stop_after_a_limit_is_a_stop() -> None:
 
 def test_a_request_whose_driver_is_gone_ends_with_the_stop() -> None:
     """With the first one, or with another."""
-    requesting = m.after(ev.Requested())
+    requesting = m.state_after(ev.Requested())
     gone = ev.Stopped("enough", is_abandoned=True)
     for state in (step(requesting, gone), step(step(requesting, ev.Stopped("enough")), gone)):
         assert m.termination(state) == StopCondition("enough")

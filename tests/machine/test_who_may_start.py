@@ -51,7 +51,7 @@ class Office:
         self.clock = 100.0
         self.setup = {"execution": rng.choice(("barrier", "ready")), "decision_timeout": rng.choice((None, None, 30.0))}
         self.is_nested = self.chance(3)
-        self.state: State = m.after(ev.Ticked(at=self.clock), **self.setup)
+        self.state: State = m.state_after(ev.Ticked(at=self.clock), **self.setup)
         self.events: list[ev.Event] = []
         self.digests: dict[str, list[str]] = {}
         self.rules: dict[str, Any] = {}
@@ -115,10 +115,10 @@ class Office:
 
     def some_reply(self, path: Path) -> ev.Replied:
         if path and self.chance(3):
-            return m.replied("end_turn", m.text("done"))
+            return m.make_replied("end_turn", m.text("done"))
         loop = self.state.loops[path]
         names = (f"t{loop.iterations + 1}{each}" for each in "ab"[: self.rng.randrange(1, 3)])
-        return m.replied("tool_use", *(self.some_call(each, is_inside=bool(path)) for each in names))
+        return m.make_replied("tool_use", *(self.some_call(each, is_inside=bool(path)) for each in names))
 
     def some_call(self, call_id: str, *, is_inside: bool) -> Any:
         pick = self.rng.choice

@@ -11,9 +11,9 @@ import pytest
 from opentelemetry import baggage, context, trace as tracing
 
 from tests.kit import inside
-from tests.kit.concurrency import BACKENDS, DEADLINE, either_kind, make, run_async, told, turn
+from tests.kit.concurrency import BACKENDS, DEADLINE, either_kind, list_contents, make, run_async, turn
 from tests.kit.each import each
-from tests.kit.support import completed
+from tests.kit.support import expect_completed
 from tests.kit.tools import MODEL
 from tests.otel.traced import Traces
 from toolloop import ToolContext, tool
@@ -83,7 +83,7 @@ def test_a_span_that_a_tool_makes_is_inside_the_tools_span(
     handle = make(kind, [reply(calls=calls)], usable, observers=[traces.observer])
     token = context.attach(baggage.set_baggage("who", "ana"))
     try:
-        results = told(turn(kind, handle))
+        results = list_contents(turn(kind, handle))
     finally:
         context.detach(token)
         caplog.handler.removeFilter(written)
@@ -115,7 +115,7 @@ def test_a_request_is_the_current_span_of_the_provider(kind: str) -> None:
 
     handle: Any = make(kind, [], observers=[traces.observer])
     inside.set_provider(handle, (Provider if kind == "sync" else AsyncProvider)([]))
-    completed(turn(kind, handle))
+    expect_completed(turn(kind, handle))
     assert seen == [traces.one(f"chat {MODEL}").context.span_id]
 
 

@@ -18,18 +18,18 @@ from tests.kit.concurrency import (
     Gate,
     async_loop,
     async_wire,
-    awaited,
-    cancelled_after,
+    cancel_after,
     either_kind,
+    list_contents,
     make,
     on_both_backends,
     run_async,
     sync_wire,
-    told,
     turn,
+    wait_for,
 )
 from tests.kit.loop_trees import join
-from tests.kit.support import completed, failed, yielded
+from tests.kit.support import expect_completed, expect_error, expect_yielded
 from tests.kit.tools import MODEL, TOOLS, params
 from tests.otel.traced import Traces, attributes, status
 from toolloop import Approve, AsyncToolLoopHandle, LoopConfig, MemoryStore, Stop, ToolLoopHandle, tool
@@ -44,8 +44,8 @@ def test_a_tool_that_raises_failed_and_one_that_never_ran_has_no_span(kind: str)
     traces = Traces()
     calls = [call("broken", {}, id="t1"), call("add", {"a": "?"}, id="t2"), call("unknown", {}, id="t3")]
     handle = make(kind, [reply(calls=calls), reply("done")], TOOLS, observers=[traces.observer])
-    yielded(turn(kind, handle)).continue_loop()
-    completed(turn(kind, handle))
+    expect_yielded(turn(kind, handle)).continue_loop()
+    expect_completed(turn(kind, handle))
     assert traces.names == [f"chat {MODEL}", "execute_tool broken", f"chat {MODEL}", "invoke_agent"]
     run, loop = traces.one("execute_tool broken"), traces.one("invoke_agent")
     assert (status(run), attributes(run)["toolloop.outcome"]) == (("ERROR", "OSError"), "failed")
@@ -77,7 +77,7 @@ def test_a_failed_request_has_an_error_type(kind: str) -> None:
         traces = Traces()
         made: Any = ToolLoopHandle if kind == "sync" else AsyncToolLoopHandle
         provider = (Provider if kind == "sync" else AsyncProvider)(said)
-        failed(turn(kind, made(provider, params=params(), config=LoopConfig(observers=[traces.observer]))))
+        expect_error(turn(kind, made(provider, params=params(), config=LoopConfig(observers=[traces.observer]))))
         assert [(span.name, status(span)) for span in traces.spans] == [
             (f"chat {MODEL}", ("ERROR", error)),
             ("invoke_agent", ("ERROR", error)),
@@ -99,7 +99,7 @@ def test_a_request_that_the_loop_no_longer_waits_for_ends_with_the_loop() -> Non
     handle = ToolLoopHandle(
         Slow(), params=params(), config=LoopConfig(timeout=0.05, observers=[traces.observer]), loop_id="loop"
     )
-    completed(handle.next_turn())
+    expect_completed(handle.next_turn())
     assert traces.names == [f"chat {MODEL}", "invoke_agent"]
     assert attributes(traces.one("invoke_agent"))["toolloop.termination"] == "timeout"
     gate.opened.set()
@@ -118,9 +118,9 @@ def test_a_cancelled_request_ends_with_the_cancellation(backend: str) -> None:
     async def main() -> None:
         held = delayed(DEADLINE, reply("never seen"))
         async with async_wire([held, reply("done")], observers=[traces.observer]) as (handle, _):
-            await cancelled_after(handle, held.arrived)
+            await cancel_after(handle, held.arrived)
             assert [status(span) for span in traces.spans] == [("ERROR", _cancelled(backend))]
-            completed(await handle.next_turn())
+            expect_completed(await handle.next_turn())
 
     run_async(backend, main)
     assert traces.names == [f"chat {MODEL}", f"chat {MODEL}", "invoke_agent"]
@@ -144,7 +144,7 @@ def test_a_cancelled_tool_is_uncertain(backend: str) -> None:
 
     async def main() -> None:
         async with async_loop([reply(calls=[("work", {})])], [work], observers=[traces.observer]) as handle:
-            await cancelled_after(handle, gate.arrived)
+            await cancel_after(handle, gate.arrived)
             run = traces.one("execute_tool work")
             assert (status(run)[1], attributes(run)["toolloop.outcome"]) == (_cancelled(backend), "uncertain")
 
@@ -172,7 +172,7 @@ def test_a_crash_leaves_no_span_open_and_the_next_process_says_what_is_uncertain
     with ToolLoopHandle.open(store, "loop", script, tools=[work], config=config(second)) as other:
         assert [call.id for call in other.pending] == ["t1"]
         other.resume(Stop())
-        completed(other.next_turn())
+        expect_completed(other.next_turn())
     assert second.names == []  # it did no work
 
 
@@ -220,10 +220,10 @@ def test_broken_telemetry_never_harms_the_loop(kind: str) -> None:
     for how in ("exporter", "start", "end", "sampler"):
         calls = [call("add", {"a": 1, "b": 2}, id="t1"), call("broken", {}, id="t2")]
         handle = make(kind, [reply(calls=calls), reply("done")], TOOLS, observers=[broken(how)])
-        executed = yielded(turn(kind, handle))
-        assert told(executed) == ["3", "OSError: the disk is gone"]
+        executed = expect_yielded(turn(kind, handle))
+        assert list_contents(executed) == ["3", "OSError: the disk is gone"]
         executed.continue_loop()
-        assert completed(turn(kind, handle)).text == "done"
+        assert expect_completed(turn(kind, handle)).text == "done"
 
 
 def test_a_handle_that_only_watches_makes_no_spans() -> None:
@@ -238,12 +238,12 @@ def test_a_handle_that_only_watches_makes_no_spans() -> None:
     with ToolLoopHandle(
         script, params=params(), tools=TOOLS, config=config(driver.observer), store=store, loop_id="loop"
     ) as driving:
-        yielded(driving.next_turn())
+        expect_yielded(driving.next_turn())
         with ToolLoopHandle.open(
             store, "loop", script, tools=TOOLS, config=config(watcher.observer, heard.append)
         ) as watching:
             watching.decide({"t1": Approve()})
-            completed(driving.run())
+            expect_completed(driving.run())
             watching.flush()
             assert type(heard[-1]) is LoopFinished
     assert watcher.names == []
@@ -262,10 +262,10 @@ def test_closing_a_handle_ends_its_spans() -> None:
 
     with sync_wire([reply(calls=[("work", {})])], [work], observers=[traces.observer]) as (handle, _):
         driving = Background(handle.next_turn)
-        awaited(gate.arrived)
+        wait_for(gate.arrived)
         handle.close()
         assert traces.names == [f"chat {MODEL}", "execute_tool work", "invoke_agent"]
         gate.opened.set()
-        yielded(driving.result())
+        expect_yielded(driving.result())
         join()
     assert traces.names == [f"chat {MODEL}", "execute_tool work", "invoke_agent"]

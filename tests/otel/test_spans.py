@@ -10,8 +10,8 @@ from opentelemetry.trace import SpanKind
 
 from tests.compaction.compaction_stories import Reader, reading
 from tests.kit.concurrency import async_wire, either_driver, either_kind, make, play, run_async, sync_wire, turn
-from tests.kit.loop_trees import kid, parallel, task, tree_of
-from tests.kit.support import completed, yielded
+from tests.kit.loop_trees import ask_in_parallel, kid, task, tree_of
+from tests.kit.support import expect_completed, expect_yielded
 from tests.kit.tools import MODEL, TOOLS, add, params
 from tests.otel.traced import Traces, attributes, status
 from toolloop import LoopConfig, ToolLoopHandle
@@ -41,7 +41,7 @@ def test_a_loop_a_request_and_a_run_have_a_span_each(kind: str) -> None:
     """With the names, kinds and attributes of the conventions."""
     traces = Traces()
     script = [reply("let me see", calls=[ADD], usage=CACHED), reply("it is 3")]
-    completed(driven(kind, script, observers=[traces.observer]))
+    expect_completed(driven(kind, script, observers=[traces.observer]))
     assert traces.names == [f"chat {MODEL}", "execute_tool add", f"chat {MODEL}", "invoke_agent"]
     first, run, second, loop = traces.spans
     assert [traces.above(span) for span in (first, run, second, loop)] == [["invoke_agent"]] * 3 + [[]]
@@ -100,7 +100,7 @@ def test_request_parameters_are_attributes() -> None:
     handle = ToolLoopHandle(
         ScriptedProvider([reply("{}")]), params=asked, config=LoopConfig(observers=[traces.observer])
     )
-    completed(handle.next_turn())
+    expect_completed(handle.next_turn())
     said = attributes(traces.one(f"chat {MODEL}"))
     about = ("gen_ai.request.", "gen_ai.output.type")
     assert {name: value for name, value in said.items() if name.startswith(about)} == {
@@ -140,15 +140,15 @@ def test_a_loop_in_a_call_is_inside_of_its_span(kind: str) -> None:
     traces = Traces()
     inner = kid([add], name="inner")
     said = {
-        "go": parallel("one"),
+        "go": ask_in_parallel("one"),
         "one": [reply(calls=[task("deep", "inner")]), reply("fine")],
         "deep": [reply(calls=[ADD]), reply("it is 3")],
     }
     loop_tree = tree_of(kind, said, [kid([inner], observers=[traces.observer])])
     loop_tree.config = {"observers": [traces.observer]}
     handle = loop_tree.loop()
-    yielded(turn(kind, handle)).continue_loop()
-    completed(turn(kind, handle))
+    expect_yielded(turn(kind, handle)).continue_loop()
+    expect_completed(turn(kind, handle))
     (run,) = traces.all("execute_tool add")
     assert traces.above(run) == [
         "invoke_agent inner",
@@ -172,13 +172,13 @@ def test_only_calls_that_run_have_spans(kind: str) -> None:
     traces = Traces()
     calls = [call("write", {"path": "a", "text": SECRET}, id=name) for name in ("t1", "t2")]
     handle = make(kind, [reply(calls=calls), reply("done")], TOOLS, observers=[traces.observer])
-    waiting = yielded(turn(kind, handle))
+    waiting = expect_yielded(turn(kind, handle))
     assert traces.names == [f"chat {MODEL}"]
     waiting.approve("t1", by="ana")
     waiting.deny("t2", SECRET, by="ben")
     waiting.continue_loop()
-    yielded(turn(kind, handle)).continue_loop()
-    completed(turn(kind, handle))
+    expect_yielded(turn(kind, handle)).continue_loop()
+    expect_completed(turn(kind, handle))
     assert traces.names == [f"chat {MODEL}", "execute_tool write", f"chat {MODEL}", "invoke_agent"]
     assert not [span for span in traces.spans if SECRET in span.to_json()]
 

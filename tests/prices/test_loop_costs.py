@@ -12,7 +12,7 @@ from hypothesis import given, strategies as st
 
 from tests.kit.concurrency import sync_wire
 from tests.kit.effort import examples
-from tests.kit.support import completed, failed
+from tests.kit.support import expect_completed, expect_error
 from toolloop import (
     Budget,
     Completed,
@@ -110,12 +110,12 @@ class Life:
                 self.do("say")
             case "fail":
                 self.turn = [reply("again"), ModelError("busy", retryable=True)]
-                failed(self.say())
+                expect_error(self.say())
                 self.handle.retry()
-                completed(self.handle.run())
+                expect_completed(self.handle.run())
             case _:
                 self.turn = [reply("done"), reply(**HELP)] if what == "child" else [reply("done")]
-                completed(self.say())
+                expect_completed(self.say())
 
     def say(self) -> Any:
         self.handle.say("more")
@@ -139,7 +139,7 @@ def facts(store: MemoryStore, loop_id: str) -> Cost:
 def test_the_cost_of_any_life_is_the_sum_of_its_requests(steps: list[str]) -> None:
     """Each by the prices when it was answered, whatever came before and after."""
     life = Life()
-    completed(life.handle.run())
+    expect_completed(life.handle.run())
     for step in steps:
         life.do(step)
     cost = life.handle.total_usage.cost
@@ -157,7 +157,7 @@ def test_an_advisor_costs_its_own_price() -> None:
     """The parts of a reply are priced by the models that they name; one without a price makes the cost partial."""
     iterations = [MILLION, {**MILLION, "type": "advisor_message", "model": "wise"}, {**MILLION, "model": "new"}]
     handle = made([reply("so", usage={"iterations": iterations})], prices=prices(outer=1, wise=30))
-    (entry,) = completed(handle.run()).usage_log
+    (entry,) = expect_completed(handle.run()).usage_log
     assert entry.cost == Cost(Decimal(31), is_partial=True, unpriced=("new",))
     assert [(part.model, str(part.usage.cost)) for part in entry.by_model] == [
         ("outer", "$1.00"),
@@ -169,7 +169,7 @@ def test_an_advisor_costs_its_own_price() -> None:
 def test_without_prices_nothing_has_a_cost() -> None:
     """Neither the log nor the view."""
     handle = made([reply("so")])
-    (entry,) = completed(handle.run()).usage_log
+    (entry,) = expect_completed(handle.run()).usage_log
     assert (entry.cost, handle.total_usage.cost, handle.view()["cost"]) == (None, None, None)
 
 
@@ -182,7 +182,7 @@ def test_a_request_that_was_cut_costs_at_least_what_its_start_said() -> None:
                 if isinstance(event, TextDelta):
                     handle.resume(Stop("enough"))
                     held.release()
-        assert str(completed(stream.turn).total_usage.cost) == "at least $7.00"
+        assert str(expect_completed(stream.turn).total_usage.cost) == "at least $7.00"
 
 
 def test_a_stream_that_broke_costs_what_its_start_said() -> None:
@@ -197,7 +197,7 @@ def test_a_stream_that_broke_costs_what_its_start_said() -> None:
             assert isinstance(stream.turn, Error)
             assert str(handle.total_usage.cost) == spent
             handle.retry()
-        assert completed(handle.next_turn()).termination == BudgetExceeded("cost", 10, Decimal(14))
+        assert expect_completed(handle.next_turn()).termination == BudgetExceeded("cost", 10, Decimal(14))
 
 
 def test_a_request_that_was_cut_before_its_start_may_have_cost_something() -> None:
@@ -205,7 +205,7 @@ def test_a_request_that_was_cut_before_its_start_may_have_cost_something() -> No
     with sync_wire([Streamed(reply("so"), hold=0)], prices=prices(none=1), timeout=0.1) as (handle, _):
         with handle.stream_turn() as stream:
             list(stream)
-        assert completed(stream.turn).total_usage.cost == Cost(is_partial=True)
+        assert expect_completed(stream.turn).total_usage.cost == Cost(is_partial=True)
 
 
 def test_a_reply_that_cannot_be_read_has_cost_what_it_says() -> None:
@@ -214,10 +214,10 @@ def test_a_reply_that_cannot_be_read_has_cost_what_it_says() -> None:
     cut = {"model": "outer", "content": [{"type": "text"}], "stop_reason": "end_turn", "usage": usage}
     for body, cost in ((cut, Cost(Decimal(2))), ({**cut, "usage": "lost"}, Cost(is_partial=True))):
         handle = made([body, reply("so", usage=MILLION)], prices=prices(outer=1))
-        failed(handle.run())
+        expect_error(handle.run())
         assert handle.total_usage.cost == cost
         handle.retry()
-        assert completed(handle.run()).total_usage.cost == cost + Cost(Decimal(1))
+        assert expect_completed(handle.run()).total_usage.cost == cost + Cost(Decimal(1))
         assert [each.is_partial for each in handle.usage_log] == [cost.is_partial, False]
 
 
@@ -231,7 +231,7 @@ def test_counts_that_are_none_make_a_cost_partial(name: str, value: Any) -> None
     nested = {"iterations": [{name: value}]}
     for usage, is_partial in (({name: value}, True), (nested, True), ({name: None}, False), ({}, False)):
         handle = made([reply("so", usage={"input_tokens": 3, **usage})], prices=prices(outer=1))
-        (entry,) = completed(handle.run()).usage_log
+        (entry,) = expect_completed(handle.run()).usage_log
         assert entry.cost is not None
         assert (entry.cost.is_partial, entry.is_partial) == (is_partial, is_partial)
 
@@ -266,7 +266,7 @@ def test_summaries_and_tools_that_drive_loops_count() -> None:
     rounds = count()
     compaction = Summarize(keep_last=1, at_tokens=1, params={"model": "small"})
     handle = made(answer, [priced, unpriced], prices=prices(outer=0, small=100), compaction=compaction)
-    log = completed(handle.run()).usage_log
+    log = expect_completed(handle.run()).usage_log
     assert {(entry.model, entry.kind): str(entry.cost) for entry in log} == {
         ("outer", "reply"): "$0.00",
         ("inner", "reply"): "$10.00",
@@ -275,7 +275,7 @@ def test_summaries_and_tools_that_drive_loops_count() -> None:
     assert sum((entry.cost or Cost() for entry in log), Cost()) == handle.total_usage.cost
 
     handle = made([reply(calls=[call("unpriced")], usage=MILLION), reply("done")], [unpriced], prices=prices(outer=1))
-    assert str(completed(handle.run()).total_usage.cost) == "at least $1.00"
+    assert str(expect_completed(handle.run()).total_usage.cost) == "at least $1.00"
 
 
 # --- a budget --------------------------------------------------------------------------------------------------------
@@ -285,11 +285,11 @@ def test_no_request_begins_once_the_cost_reached_the_budget() -> None:
     """The last one may pass it. A child counts, and `extend` goes on."""
     script = [reply(**HELP, usage=MILLION), reply("helped", usage=MILLION), reply("done", usage=MILLION)]
     handle = made(script, [HELPER], prices=prices(outer=1, inner=10), budget=Budget(cost=10))
-    done = completed(handle.run())
+    done = expect_completed(handle.run())
     assert done.termination == BudgetExceeded("cost", Decimal(10), Decimal(11))
     assert done.iterations == 1
     handle.extend(budget=Budget(cost="11.5"))
-    assert completed(handle.run()).termination == NaturalEnd()
+    assert expect_completed(handle.run()).termination == NaturalEnd()
 
 
 def test_a_model_that_was_first_seen_in_a_reply_ends_the_loop() -> None:
@@ -297,7 +297,7 @@ def test_a_model_that_was_first_seen_in_a_reply_ends_the_loop() -> None:
     handle = made(
         [{**reply(**HELP, usage=MILLION), "model": "new"}], [HELPER], prices=prices(outer=1), budget=Budget(cost=9)
     )
-    done = completed(handle.run())
+    done = expect_completed(handle.run())
     assert done.termination == BudgetExceeded("cost", Decimal(9), Decimal(0))
     assert done.total_usage.cost == Cost(is_partial=True, unpriced=("new",))
 

@@ -85,9 +85,9 @@ NESTED: dict[str, Story] = {
     "nested": TREE,
     "nested-over": (
         *TREE,
-        *at("q", m.replied("end_turn", m.text("found")), since=111.0),
+        *at("q", m.make_replied("end_turn", m.text("found")), since=111.0),
         *at("", ev.Ended("q", Result('"found"'), iteration=1, attempt=1), since=112.0),
-        *at("p/p", ev.TurnEnded(), ev.Requested(), m.replied("end_turn", m.text("so")), since=113.0),
+        *at("p/p", ev.TurnEnded(), ev.Requested(), m.make_replied("end_turn", m.text("so")), since=113.0),
     ),
     "nested-waiting": WAITING,
     "nested-decided": (

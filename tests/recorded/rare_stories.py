@@ -33,7 +33,7 @@ def opened(**changes: object) -> ev.Opened:
 
 
 def asked(*calls: object, at: float = 101.0) -> Story:
-    return (ev.Requested(at=at), evolve(m.replied("tool_use", m.text("Hm."), *calls), at=at + 1))
+    return (ev.Requested(at=at), evolve(m.make_replied("tool_use", m.text("Hm."), *calls), at=at + 1))
 
 
 def ran(call_id: str, result: Result | None = None, iteration: int = 1) -> Story:
@@ -97,7 +97,9 @@ RARE: dict[str, Story] = {
     "rare-usage": (
         opened(),
         ev.Requested(at=101.0),
-        ev.Replied(m.replied("end_turn", m.text("so"), usage=USED).reply, costs=(Cost(unpriced=("m",)),), at=102.0),
+        ev.Replied(
+            m.make_replied("end_turn", m.text("so"), usage=USED).reply, costs=(Cost(unpriced=("m",)),), at=102.0
+        ),
         ev.FollowedUp((m.user("and now?"),), replace_last=True, by="ana", via="handle", said_at=103.0),
     ),
     "rare-calls": (
@@ -153,15 +155,15 @@ RARE: dict[str, Story] = {
         ev.Ended("b", Result(encode("late")), iteration=1, attempt=1, at=105.0),
     ),
     "rare-stop-when": (opened(), *asked(m.call("a")), ev.Judged(stop=True, reason="enough", at=102.5)),
-    "rare-cut": (opened(), ev.Requested(at=101.0), m.replied("max_tokens", m.text("so"), m.call("a"))),
-    "rare-refusal": (opened(), ev.Requested(at=101.0), m.replied("refusal", m.text("No."), stop_details=REFUSED)),
+    "rare-cut": (opened(), ev.Requested(at=101.0), m.make_replied("max_tokens", m.text("so"), m.call("a"))),
+    "rare-refusal": (opened(), ev.Requested(at=101.0), m.make_replied("refusal", m.text("No."), stop_details=REFUSED)),
     "rare-judged-end": (
         opened(callables=frozenset({"stop_when"})),
-        *(ev.Requested(at=101.0), m.replied("end_turn", m.text("so"))),
+        *(ev.Requested(at=101.0), m.make_replied("end_turn", m.text("so"))),
     ),
     "rare-pauses": (
         opened(limits=Limits(max_pauses=0)),
-        *(ev.Requested(at=101.0), m.replied("pause_turn", m.text("so far"), m.server_call("srvtoolu_1"))),
+        *(ev.Requested(at=101.0), m.make_replied("pause_turn", m.text("so far"), m.server_call("srvtoolu_1"))),
         *(ev.Continued(at=102.0), ev.TurnEnded(at=102.0)),
     ),
     "rare-circle": (
@@ -172,9 +174,9 @@ RARE: dict[str, Story] = {
     "rare-deep": (opened(depth=3), ev.TurnEnded(at=101.0)),
     "rare-taken": (
         opened(),
-        *(ev.Requested(at=101.0), m.replied("pause_turn", m.text("so far"), m.server_call("srvtoolu_1"))),
-        ev.HistoryTaken((), m.said(m.call("a", "pure")), keeps_unjoined=True, at=103.0),
-        ev.HistoryTaken((Splice(1, 1, (m.said(m.server_call("srvtoolu_2")),)),), beside=1, at=104.0),
+        *(ev.Requested(at=101.0), m.make_replied("pause_turn", m.text("so far"), m.server_call("srvtoolu_1"))),
+        ev.HistoryTaken((), m.make_said(m.call("a", "pure")), keeps_unjoined=True, at=103.0),
+        ev.HistoryTaken((Splice(1, 1, (m.make_said(m.server_call("srvtoolu_2")),)),), beside=1, at=104.0),
     ),
     "rare-above": (
         opened(),
@@ -187,9 +189,9 @@ RARE: dict[str, Story] = {
     ),
     "rare-output": (
         opened(output=True, texts=Texts(misfit="Again:\n{problems}")),
-        *(ev.Requested(is_priced=True, at=101.0), m.replied("end_turn", m.text("so"))),
+        *(ev.Requested(is_priced=True, at=101.0), m.make_replied("end_turn", m.text("so"))),
         ev.Judged(problems=("amount: must be greater than 0",), at=102.0),
-        *(ev.Requested(at=103.0), m.replied("end_turn", m.text("so"), usage={"input_tokens": "many"})),
+        *(ev.Requested(at=103.0), m.make_replied("end_turn", m.text("so"), usage={"input_tokens": "many"})),
         ev.Judged(problems=("amount: must be greater than 0",), at=104.0),
     ),
     "rare-own": (
@@ -233,6 +235,6 @@ RARE: dict[str, Story] = {
     "rare-cache-miss": (
         opened(),
         ev.Requested(at=101.0),
-        m.replied("end_turn", m.text("so"), diagnostics={"cache_miss_reason": {"type": "tools_changed"}}),
+        m.make_replied("end_turn", m.text("so"), diagnostics={"cache_miss_reason": {"type": "tools_changed"}}),
     ),
 }

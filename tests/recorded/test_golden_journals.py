@@ -81,7 +81,7 @@ ADVISED = {
 PRICED = (
     ev.Requested(at=101.0),
     ev.Replied(
-        m.replied("end_turn", m.text("so"), model="m", usage=ADVISED).reply,
+        m.make_replied("end_turn", m.text("so"), model="m", usage=ADVISED).reply,
         1.5,
         costs=(Cost(Decimal("0.0123")), Cost(Decimal("0.002"), is_partial=True)),
         at=102.5,
@@ -178,27 +178,32 @@ STORIES: dict[str, tuple[ev.Event, ...]] = {
         ev.Requested(at=104.0),
         ev.RequestFailed(spent=CUT, at=105.0),
         ev.Requested(at=105.0),
-        ev.Replied(m.replied("end_turn", m.text("so"), usage={"input_tokens": 1}).reply, costs=(COST,), at=106.0),
+        ev.Replied(m.make_replied("end_turn", m.text("so"), usage={"input_tokens": 1}).reply, costs=(COST,), at=106.0),
         ev.FollowedUp((m.user("more"),), at=107.0),
         ev.TurnEnded(at=107.0),
     ),
     "threaded": (
         opened(threads=True),
         ev.Requested(at=101.0),
-        ev.Replied(m.replied("end_turn", m.text("so")).reply, 1.5, Thread("msg_1", 2, "f1"), at=102.5, seconds=1.5),
+        ev.Replied(
+            m.make_replied("end_turn", m.text("so")).reply, 1.5, Thread("msg_1", 2, "f1"), at=102.5, seconds=1.5
+        ),
         ev.FollowedUp((m.user("and then?"),), at=103.0),
         ev.Requested(at=103.0),
         ev.RequestFailed(thread=Thread(None, 0, "", "thread_not_found"), at=104.0),
         ev.Requested(at=104.0),
         ev.Replied(
-            m.replied("end_turn", m.text("this")).reply, 1.5, Thread("msg_2", 4, "f2", "thread_not_found"), at=105.5
+            m.make_replied("end_turn", m.text("this")).reply,
+            1.5,
+            Thread("msg_2", 4, "f2", "thread_not_found"),
+            at=105.5,
         ),
     ),
     "stopped": (opened(), *asked(m.call("a")), ev.Started("a", at=103.0), ev.Stopped("enough", at=104.0)),
     "followed-up": (
         opened(),
         ev.Requested(at=101.0),
-        m.replied("end_turn", m.text("so")),
+        m.make_replied("end_turn", m.text("so")),
         ev.FollowedUp((m.user("and then?"),), at=102.0),
         ev.Requested(at=103.0),
     ),
@@ -216,9 +221,9 @@ STORIES: dict[str, tuple[ev.Event, ...]] = {
         ev.Requested(at=101.0),
         ev.Said("key-1", (m.user("in cash"),), "ana", "inbox", said_at=101.5),
         ev.Continued((m.user("today"),), at=102.0),
-        m.replied("end_turn", m.text("so")),
+        m.make_replied("end_turn", m.text("so")),
         ev.Requested(at=103.0),
-        m.replied("max_tokens", m.text("th")),
+        m.make_replied("max_tokens", m.text("th")),
         ev.Said("key-2", (m.user("go on"),), said_at=104.0),
     ),
     "extended": (
@@ -229,7 +234,7 @@ STORIES: dict[str, tuple[ev.Event, ...]] = {
         ev.TurnEnded(at=107.0),
         ev.Changed(limits=Limits(max_iterations=None, timeout=30.0), at=108.0),
     ),
-    "paused": (opened(), ev.Requested(at=101.0), m.replied("pause_turn", *SERVED, container={"id": "c"})),
+    "paused": (opened(), ev.Requested(at=101.0), m.make_replied("pause_turn", *SERVED, container={"id": "c"})),
     "forked": (
         ev.Adopted(fork(fold((opened(), *asked(m.call("a")), ev.Started("a", at=103.0))), "copy", 104.0), at=104.0),
         ev.Stopped(at=105.0),

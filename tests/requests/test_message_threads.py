@@ -10,9 +10,9 @@ import pytest
 from anthropic import Anthropic, DefaultHttpxClient, omit
 
 from tests.kit.each import each
-from tests.kit.support import completed, yielded
+from tests.kit.support import expect_completed, expect_yielded
 from tests.kit.tools import TOOLS, params, user
-from tests.kit.world import World, over_http
+from tests.kit.world import World, start_over_http
 from tests.requests.threaded import ADD, ON, Gated, adds, refusals, shape, taken
 from toolloop import LoopConfig, MemoryStore, ToolLoopHandle, ToolRunner, sub_loop
 from toolloop.compaction import DropRounds
@@ -32,8 +32,8 @@ from toolloop.testing import (
 
 def test_a_request_carries_only_what_is_new_and_the_model_sees_all() -> None:
     """The one that creates the thread has system and tools; the next ones repeat neither."""
-    with over_http([*adds(2), reply("done")], asked=params(system="Be brief."), threads=True) as at:
-        assert completed(at.handle.run()).text == "done"
+    with start_over_http([*adds(2), reply("done")], asked=params(system="Be brief."), threads=True) as at:
+        assert expect_completed(at.handle.run()).text == "done"
         assert shape(at.api) == ["create 1", "continue 1", "continue 1"]
         first, *others = [request.json for request in at.api.requests]
         assert {"system", "tools"} <= first.keys()
@@ -44,10 +44,10 @@ def test_a_request_carries_only_what_is_new_and_the_model_sees_all() -> None:
 
 def test_a_follow_up_goes_on_in_the_thread() -> None:
     """The history of the first user turn is not sent again."""
-    with over_http([reply("one"), reply("two")], threads=True) as at:
-        at.done()
+    with start_over_http([reply("one"), reply("two")], threads=True) as at:
+        at.expect_done()
         at.handle.follow_up("And?")
-        at.done()
+        at.expect_done()
         assert (shape(at.api), taken(at.api)) == (["create 1", "continue 1"], [1, 3])
 
 
@@ -56,10 +56,10 @@ def test_a_paused_reply_goes_on_with_no_messages() -> None:
     search = {"type": "web_search_20250305", "name": "web_search"}
     paused = reply("so far", content=[server_call("web_search", {"query": "x"})], stop_reason="pause_turn")
     found = reply(content=[server_result("web_search"), {"type": "text", "text": "found"}])
-    with over_http([paused, found, reply("bye")], asked=params(tools=[search]), threads=True) as at:
-        assert completed(at.handle.run()).text == "found"
+    with start_over_http([paused, found, reply("bye")], asked=params(tools=[search]), threads=True) as at:
+        assert expect_completed(at.handle.run()).text == "found"
         at.handle.follow_up("Thanks")
-        at.done()
+        at.expect_done()
         assert shape(at.api) == ["create 1", "continue 0", "continue 1"]
         assert list(at.handle.messages[:-1]) == at.api.requests[-1].whole["messages"]
 
@@ -81,7 +81,7 @@ def test_the_bytes_of_a_request_do_not_grow(rounds: int) -> None:
 def test_a_request_that_only_compacts_is_of_no_thread() -> None:
     """Another conversation follows it: the summary."""
     asked = params(betas=["compact-2026-09-04"])
-    with over_http([*adds(1), compacted("so far"), reply("done")], asked=asked, threads=True) as at:
+    with start_over_http([*adds(1), compacted("so far"), reply("done")], asked=asked, threads=True) as at:
         at.turn().continue_loop()
         at.handle.update_params(compaction={"type": "summarize"})
         at.handle.run()
@@ -115,7 +115,7 @@ def test_a_streamed_turn_falls_back_too() -> None:
                 assert last["content"] == [{"type": "text", "text": "done"}]
             else:
                 handle = ToolLoopHandle(api.client(), params=params(), tools=TOOLS, config=ON)
-                yielded(handle.next_turn()).continue_loop()
+                expect_yielded(handle.next_turn()).continue_loop()
                 api.forget_threads()
                 with handle.stream_turn() as stream_:
                     assert stream_.finish().text == "done"
@@ -137,7 +137,7 @@ def _edit_and_take_back(at: World) -> None:
 
 def _replace_last(at: World) -> None:
     at.handle.stop()
-    at.done()
+    at.expect_done()
     at.handle.follow_up("another question", replace_last=True)
 
 
@@ -167,16 +167,16 @@ KEEPS: dict[str, Callable[[World], Any]] = {
 @each("change", CHANGES)
 def test_what_changes_what_the_server_holds_starts_a_new_thread(change: str) -> None:
     """In the same turn, with the whole history; the server refuses nothing."""
-    with over_http([*adds(3), reply("done"), reply("bye")], threads=True) as at:
+    with start_over_http([*adds(3), reply("done"), reply("bye")], threads=True) as at:
         for _ in range(2):
             at.turn().continue_loop()
         at.turn()
         CHANGES[change](at)
         if at.handle.pending_turn is not None:
             at.handle.pending_turn.continue_loop()
-        assert refusals(at.done()) == []
+        assert refusals(at.expect_done()) == []
         at.handle.follow_up("more")
-        at.done()
+        at.expect_done()
         *_, changed, last = shape(at.api)
         count = len(at.api.requests[3].whole["messages"])
         assert (changed, last) == (f"create {count}", "continue 1")
@@ -185,13 +185,13 @@ def test_what_changes_what_the_server_holds_starts_a_new_thread(change: str) -> 
 @each("change", KEEPS)
 def test_what_the_server_holds_goes_on(change: str) -> None:
     """Also if a history was changed, and is again what it was."""
-    with over_http([*adds(2), reply("done")], threads=True) as at:
+    with start_over_http([*adds(2), reply("done")], threads=True) as at:
         at.turn().continue_loop()
         at.turn()
         KEEPS[change](at)
         if at.handle.pending_turn is not None:
             at.handle.pending_turn.continue_loop()
-        at.done()
+        at.expect_done()
         assert [text.split()[0] for text in shape(at.api)] == ["create", "continue", "continue"]
 
 
@@ -206,20 +206,20 @@ NOT_AS_IT_CAME: dict[str, Any] = {
 @each("said", NOT_AS_IT_CAME)
 def test_a_reply_that_the_history_has_changed_is_of_no_thread(said: str) -> None:
     """The next request creates a thread with the history as it is."""
-    with over_http([NOT_AS_IT_CAME[said], reply("yes")], threads=True) as at:
-        at.done()
+    with start_over_http([NOT_AS_IT_CAME[said], reply("yes")], threads=True) as at:
+        at.expect_done()
         at.handle.follow_up("again")
-        assert refusals(at.done()) == []
+        assert refusals(at.expect_done()) == []
         assert [text.split()[0] for text in shape(at.api)] == ["create", "create"]
 
 
 def test_a_fork_leaves_the_thread_to_the_original() -> None:
     """Each message can be continued once."""
-    with over_http([*adds(1), reply("one"), reply("two")], threads=True) as at:
+    with start_over_http([*adds(1), reply("one"), reply("two")], threads=True) as at:
         at.turn().continue_loop()
         fork = at.handle.fork()
         for handle in (at.handle, fork):
-            assert refusals(completed(handle.run())) == []
+            assert refusals(expect_completed(handle.run())) == []
         assert shape(at.api) == ["create 1", "continue 1", "create 3"]
 
 
@@ -231,16 +231,16 @@ def test_a_thread_goes_on_in_another_process(is_stored: bool) -> None:
         parts: dict[str, Any] = {"tools": TOOLS}
         if is_stored:
             with ToolLoopHandle.open(store, "x", api.client(), params=params(), config=ON, **parts) as handle:
-                yielded(handle.next_turn()).continue_loop()
+                expect_yielded(handle.next_turn()).continue_loop()
             with ToolLoopHandle.open(store, "x", api.client(), **parts) as handle:
-                assert completed(handle.run()).text == "one"
+                assert expect_completed(handle.run()).text == "one"
             assert shape(api) == ["create 1", "continue 1"]
             return
         handle = ToolLoopHandle(api.client(), params=params(), config=ON, **parts)
-        yielded(handle.next_turn()).continue_loop()
+        expect_yielded(handle.next_turn()).continue_loop()
         snapshot = json.loads(json.dumps(handle.snapshot()))
         copies = [ToolLoopHandle.restore(snapshot, api.client(), **parts) for _ in range(2)]
-        assert [refusals(completed(copy.run())) for copy in copies] == [[], ["thread_already_continued"]]
+        assert [refusals(expect_completed(copy.run())) for copy in copies] == [[], ["thread_already_continued"]]
         assert shape(api) == ["create 1", "continue 1", "continue 1", "create 3"]
 
 
@@ -282,8 +282,8 @@ GIVEN: dict[str, tuple[dict[str, Any], str]] = {
 def test_the_betas_of_the_caller_stay(given: str) -> None:
     """The beta of threads goes behind them, wherever they were given, and once."""
     asked, sent = GIVEN[given]
-    with over_http([reply("one")], asked=params(**asked), threads=True) as at:
-        at.done()
+    with start_over_http([reply("one")], asked=params(**asked), threads=True) as at:
+        at.expect_done()
         assert at.api.requests[0].headers["anthropic-beta"] == sent
 
 

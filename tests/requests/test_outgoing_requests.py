@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 
 from tests.kit.each import each as each_of
 from tests.kit.tools import TOOLS, params, user
-from tests.kit.world import World, over_http
+from tests.kit.world import World, start_over_http
 from toolloop import LoopConfig, ToolLoopHandle
 from toolloop._requests.encoded_messages import EncodedMessages, count_marks
 from toolloop._requests.params import Secrets
@@ -31,7 +31,7 @@ def thoughts(number: int) -> dict[str, Any]:
 
 
 def sent_thinking(at: World, number: int = -1) -> list[str]:
-    blocks = [block for message in at.sent(number) for block in message["content"] if isinstance(block, dict)]
+    blocks = [block for message in at.list_sent(number) for block in message["content"] if isinstance(block, dict)]
     return [block["thinking"] for block in blocks if block["type"] == "thinking"]
 
 
@@ -74,7 +74,7 @@ CHANGES: dict[str, Callable[[World], None]] = {
 def test_what_was_born_after_other_words_is_not_sent(change: str) -> None:
     """The API would refuse it. The history keeps it, and what is born from here on is sent."""
     script = [thoughts(1), thoughts(2), thoughts(3), reply("done")]
-    with over_http(script, asked=params(**THINK)) as at:
+    with start_over_http(script, asked=params(**THINK)) as at:
         rounds(at, 2)
         assert sent_thinking(at) == ["thought 1"]
         CHANGES[change](at)
@@ -82,7 +82,7 @@ def test_what_was_born_after_other_words_is_not_sent(change: str) -> None:
         assert sent_thinking(at) == []
         assert [event.count for event in turn.events if isinstance(event, ThinkingDropped)] == [2]
         turn.continue_loop()
-        assert at.done().text == "done"
+        assert at.expect_done().text == "done"
         assert sent_thinking(at) == ["thought 3"]
         assert kept_thinking(at) == ["thought 1", "thought 2", "thought 3"]
 
@@ -90,7 +90,7 @@ def test_what_was_born_after_other_words_is_not_sent(change: str) -> None:
 def test_what_the_caller_said_about_it_is_honoured() -> None:
     """With `drop_block` the API itself leaves it out: all is sent."""
     asked = params(thinking=DROP, betas=CONTROLS)
-    with over_http([thoughts(1), thoughts(2), reply("done")], asked=asked) as at:
+    with start_over_http([thoughts(1), thoughts(2), reply("done")], asked=asked) as at:
         rounds(at, 2)
         edit_first(at)
         assert not dropped(at)
@@ -99,7 +99,7 @@ def test_what_the_caller_said_about_it_is_honoured() -> None:
 
 def test_a_loop_that_is_restored_with_other_tools() -> None:
     """An accepted drift changes what stood before all of it."""
-    with over_http(
+    with start_over_http(
         [thoughts(1), reply(thinking="thought 2", calls=[call("add", {"a": 1, "b": 1})]), reply("done")]
     ) as at:
         at.handle.update_params(**THINK)
@@ -110,19 +110,19 @@ def test_a_loop_that_is_restored_with_other_tools() -> None:
         at.handle = woken
         rounds(at, 1)
         assert sent_thinking(at) == []
-        assert at.done().text == "done"
+        assert at.expect_done().text == "done"
         assert sent_thinking(at) == ["thought 2"]
 
 
 def test_it_is_remembered_across_sleep() -> None:
     """A snapshot between the edit and the next request keeps what is to be left out: the same bytes go out."""
-    with over_http([thoughts(1), fault(529), fault(529), reply("done")], asked=params(**THINK)) as at:
+    with start_over_http([thoughts(1), fault(529), fault(529), reply("done")], asked=params(**THINK)) as at:
         rounds(at, 1)
         edit_first(at)
-        at.failed()
+        at.expect_failed()
         woken = ToolLoopHandle.restore(at.handle.snapshot(), at.api.client(), tools=TOOLS, config=LoopConfig())
         at.handle.retry()
-        at.failed()
+        at.expect_failed()
         woken.retry()
         assert woken.run().unwrap().text == "done"
         assert at.api.requests[-1].body == at.api.requests[-2].body

@@ -10,9 +10,9 @@ from anthropic.types import message_create_params as sdk_params
 from anthropic.types.beta import message_create_params as beta_params
 
 from tests.kit.each import each
-from tests.kit.support import completed, refused
+from tests.kit.support import expect_completed, expect_refusal
 from tests.kit.tools import TOOLS, params, user
-from tests.kit.world import World, over_http
+from tests.kit.world import World, start_over_http
 from toolloop import InjectMessages, ToolLoopHandle, tool
 from toolloop._requests import params as request_params
 from toolloop._requests.params import Secrets
@@ -69,18 +69,18 @@ def test_a_bad_parameter_is_refused_when_a_loop_is_made(changes: dict[str, Any],
 
 def test_a_bad_parameter_is_refused_when_it_is_changed() -> None:
     """The loop is as before, and its next request is accepted."""
-    with over_http([reply("fine")]) as at:
+    with start_over_http([reply("fine")]) as at:
         before = at.handle.snapshot()
         for changes, word in BAD.values():
             with pytest.raises(ValueError, match=word):
                 at.handle.update_params(**changes)
         assert at.handle.snapshot() == before
-        assert at.done().text == "fine"
+        assert at.expect_done().text == "fine"
 
 
 def test_a_bad_parameter_is_refused_at_restore() -> None:
     """An accepted drift does not get around it."""
-    with over_http([]) as at:
+    with start_over_http([]) as at:
         asleep = at.handle.snapshot()
         for changes, word in BAD.values():
             with pytest.raises(ValueError, match=word):
@@ -94,11 +94,11 @@ def test_a_choice_without_tools_is_refused() -> None:
     with FakeMessagesAPI([]) as api, pytest.raises(ValueError, match="tool_choice"):
         ToolLoopHandle(api.client(), params=params(tool_choice={"type": "auto"}))
     asked = params(tools=[LOOKUP], tool_choice={"type": "tool", "name": "lookup"})
-    with over_http([reply("fine")], tools=[], asked=asked) as at:
+    with start_over_http([reply("fine")], tools=[], asked=asked) as at:
         with pytest.raises(ValueError, match="tool_choice"):
             at.handle.update_params(tools=None)
         at.handle.update_params(tools=None, tool_choice=None)
-        assert at.done().text == "fine"
+        assert at.expect_done().text == "fine"
 
 
 @each(
@@ -115,11 +115,11 @@ def test_a_choice_without_tools_is_refused() -> None:
 )
 def test_good_parameters_are_taken(changes: dict[str, Any]) -> None:
     """At construction and later."""
-    with over_http([reply("fine")], asked=params(**changes)) as at:
-        assert at.done().text == "fine"
-    with over_http([reply("fine")]) as at:
+    with start_over_http([reply("fine")], asked=params(**changes)) as at:
+        assert at.expect_done().text == "fine"
+    with start_over_http([reply("fine")]) as at:
         at.handle.update_params(**changes)
-        assert at.done().text == "fine"
+        assert at.expect_done().text == "fine"
 
 
 def test_every_parameter_of_the_sdk_is_known() -> None:
@@ -131,17 +131,17 @@ def test_every_parameter_of_the_sdk_is_known() -> None:
 
 def test_a_parameter_with_a_slip_in_its_name_is_refused_wherever_one_is_given() -> None:
     """Later and at restore, too, and the loop is as before; in `extra_body` any name goes out."""
-    with over_http([reply("fine")], asked=params(extra_body={"max_token": 3}), refusals=1) as at:
+    with start_over_http([reply("fine")], asked=params(extra_body={"max_token": 3}), refusals=1) as at:
         before = at.handle.snapshot()
         with pytest.raises(ValueError, match="Did you mean 'metadata'"):
             at.handle.update_params(meta_data={"user_id": "u"})
         with pytest.raises(ValueError, match="Did you mean 'system'"):
             ToolLoopHandle.restore(before, at.api.client(), tools=TOOLS, params=params(sytem="x"))
         assert at.handle.snapshot() == before
-        assert "max_token: Extra inputs" in str(at.failed().error)  # the API's own word
+        assert "max_token: Extra inputs" in str(at.expect_failed().error)  # the API's own word
         at.handle.update_params(extra_body=None)
         at.handle.retry()
-        assert at.done().text == "fine"
+        assert at.expect_done().text == "fine"
 
 
 # --- cache marks: at most four in a whole request (source: rule 34 of the Messages API) ---
@@ -182,8 +182,8 @@ def test_too_many_cache_marks_are_refused_when_a_loop_is_made(asked: dict[str, A
 )
 def test_four_cache_marks_are_none_too_many(asked: dict[str, Any]) -> None:
     """Words about marks are not marks."""
-    with over_http([reply("fine")], asked=params(**asked)) as at:
-        assert at.done().text == "fine"
+    with start_over_http([reply("fine")], asked=params(**asked)) as at:
+        assert at.expect_done().text == "fine"
 
 
 MARKED = [user([marked()])]
@@ -204,15 +204,15 @@ AFTER_A_ROUND: dict[str, Callable[[World], Any]] = {
 def test_marks_of_injected_messages_add_up_over_rounds(inject: Callable[[World], Any]) -> None:
     """The fifth is refused at the call, and the `Yielded` still waits; without a mark the message is taken."""
     rounds = [reply(calls=[("add", {"a": 1, "b": 2})]) for _ in range(5)]
-    with over_http([*rounds, reply("fine")]) as at:
+    with start_over_http([*rounds, reply("fine")]) as at:
         for _ in range(4):
             inject(at)
         turn = at.turn()
-        with refused(at.handle, InvalidHistory, "cache-marks"):
+        with expect_refusal(at.handle, InvalidHistory, "cache-marks"):
             turn.inject_and_continue(MARKED)
         assert at.handle.pending_turn is turn
         turn.inject_and_continue([user("unmarked")])
-        assert at.done().text == "fine"
+        assert at.expect_done().text == "fine"
 
 
 def test_too_many_marks_in_one_result_are_an_error_result() -> None:
@@ -223,7 +223,7 @@ def test_too_many_marks_in_one_result_are_an_error_result() -> None:
         """Mark too much."""
         return many(5)
 
-    with over_http([reply(calls=[("overdoes", {})]), reply("fine")], tools=[overdoes]) as at:
+    with start_over_http([reply(calls=[("overdoes", {})]), reply("fine")], tools=[overdoes]) as at:
         assert at.handle.run().unwrap().text == "fine"
 
 
@@ -241,24 +241,24 @@ HALF = 16 * 1024 * 1024
 
 def test_a_request_of_more_than_32_megabytes_is_not_sent() -> None:
     """Its messages are right each; the largest is named, and without it the loop goes on."""
-    with over_http(
+    with start_over_http(
         [reply(calls=[("say", {})]), reply("fine")], tools=[say], asked=params(messages=[user("ä" * (HALF // 2))])
     ) as at:
         at.turn().inject_and_continue([user("x" * (HALF + 1))])
-        with refused(at.handle, InvalidHistory, "request-size", "messages[3]", "Shorten", "33,554,432"):
+        with expect_refusal(at.handle, InvalidHistory, "request-size", "messages[3]", "Shorten", "33,554,432"):
             at.handle.next_turn()
         assert at.count == 1
         at.handle.messages_mut()[0]["content"] = "shorter"
-        assert at.done().text == "fine"
+        assert at.expect_done().text == "fine"
 
 
 def test_what_goes_along_with_the_messages_counts_too() -> None:
     """A system prompt alone can be too much; the other parameters mend it."""
-    with over_http([reply("fine")], asked=params(system="x" * (2 * HALF))) as at:
-        with refused(at.handle, InvalidHistory, "request-size", "messages[0]"):
+    with start_over_http([reply("fine")], asked=params(system="x" * (2 * HALF))) as at:
+        with expect_refusal(at.handle, InvalidHistory, "request-size", "messages[0]"):
             at.handle.next_turn()
         at.handle.update_params(system="Be brief.")
-        assert at.done().text == "fine"
+        assert at.expect_done().text == "fine"
 
 
 def test_a_request_that_just_fits_is_made() -> None:
@@ -298,22 +298,22 @@ def test_any_number_of_cache_marks_may_be_beside_the_history(by_code: bool) -> N
     """Where they could not be removed, they are not sent."""
     more: dict[str, Any] = {"caller": CALLER} if by_code else {}
     asking = reply(content=[PROGRAM], calls=[call("mark", **more) for _ in range(5)], container="container_1")
-    with over_http([asking, ENDS], tools=[mark], asked=params(tools=[CODE])) as at:
-        assert completed(at.handle.run()).text == "done"
+    with start_over_http([asking, ENDS], tools=[mark], asked=params(tools=[CODE])) as at:
+        assert expect_completed(at.handle.run()).text == "done"
         assert at.count == 2
 
 
 def test_marks_of_follow_ups_add_up_over_turns() -> None:
     """The fifth is refused at the call; after the first was taken out with `messages_mut` it is accepted."""
-    with over_http([reply("so")] * 5 + [reply("fine")]) as at:
+    with start_over_http([reply("so")] * 5 + [reply("fine")]) as at:
         for _ in range(4):
-            at.done()
+            at.expect_done()
             at.handle.follow_up(MARKED)
-        at.done()
-        with refused(at.handle, InvalidHistory, "cache-marks"):
+        at.expect_done()
+        with expect_refusal(at.handle, InvalidHistory, "cache-marks"):
             at.handle.follow_up(MARKED)
         working = at.handle.messages_mut()
         assert working[2] == MARKED[0]
         working[2] = user("unmarked")
         at.handle.follow_up(MARKED)
-        assert at.done().text == "fine"
+        assert at.expect_done().text == "fine"

@@ -9,10 +9,10 @@ from typing import Any, cast
 import pytest
 from attrs import frozen
 
-from tests.kit.concurrency import Background, awaited
-from tests.kit.support import completed, failed, yielded
+from tests.kit.concurrency import Background, wait_for
+from tests.kit.support import expect_completed, expect_error, expect_yielded
 from tests.kit.tools import TOOLS, params
-from tests.kit.world import over_http
+from tests.kit.world import start_over_http
 from tests.requests.threaded import ON, Gated, adds, refusals, shape
 from toolloop import LoopConfig, MemoryStore, ToolLoopHandle, tool
 from toolloop.errors import Conflict, ModelError
@@ -46,7 +46,7 @@ def test_a_refusal_falls_back_to_the_whole_history(code: str, caplog: pytest.Log
     with FakeMessagesAPI(script, refuse_thread=lambda _: next(codes, None)) as api:
         config = LoopConfig(threads=True, observers=[seen.append])
         handle = ToolLoopHandle(api.client(), params=params(), tools=[work], config=config)
-        done = completed(handle.run())
+        done = expect_completed(handle.run())
         assert (done.text, done.iterations, len(ran)) == ("end", 3, 2)
         assert [event for event in seen if isinstance(event, ThreadRefused)] == [ThreadRefused(2, code)]
         then = ["whole 3", "whole 5"] if code == "thread_unsupported_request" else ["create 3", "continue 1"]
@@ -58,10 +58,10 @@ def test_a_refusal_falls_back_to_the_whole_history(code: str, caplog: pytest.Log
 
 def test_the_events_tell_of_the_refusal_between_the_two_requests() -> None:
     """And of nothing else."""
-    with over_http([*adds(1), reply("end")], threads=True, refusals=1) as at:
+    with start_over_http([*adds(1), reply("end")], threads=True, refusals=1) as at:
         at.turn().continue_loop()
         at.api.forget_threads()
-        kinds = [type(event) for event in at.done().events]
+        kinds = [type(event) for event in at.expect_done().events]
         assert kinds[:3] == [RequestStarted, ThreadRefused, RequestStarted]
 
 
@@ -76,11 +76,11 @@ def test_where_no_thread_can_be_created_the_whole_history_is_sent() -> None:
     with FakeMessagesAPI([*adds(3), reply("end")], refuse_thread=refuse) as api:
         handle = ToolLoopHandle(api.client(), params=params(), tools=TOOLS, config=ON)
         for _ in range(2):
-            yielded(handle.next_turn()).continue_loop()
+            expect_yielded(handle.next_turn()).continue_loop()
         assert shape(api) == ["create 1", "whole 1", "whole 3"]
         refuses.clear()
         handle.update_params(system="Be brief.")
-        assert completed(handle.run()).text == "end"
+        assert expect_completed(handle.run()).text == "end"
         assert shape(api)[3:] == ["create 5", "continue 1"]
 
 
@@ -90,7 +90,7 @@ def test_a_thread_that_cannot_be_created_is_asked_for_once(code: str) -> None:
     codes = iter([code, code])
     with FakeMessagesAPI([*adds(1), reply("end")], refuse_thread=lambda _: next(codes, None)) as api:
         handle = ToolLoopHandle(api.client(), params=params(), tools=TOOLS, config=ON)
-        assert completed(handle.run()).text == "end"
+        assert expect_completed(handle.run()).text == "end"
         assert shape(api) == ["create 1", "whole 1", "whole 3"]
 
 
@@ -103,15 +103,15 @@ def test_a_server_that_refuses_each_thread_at_once_is_not_asked_again(code: str)
 
     with FakeMessagesAPI([*adds(4), reply("end")], refuse_thread=refuse) as api:
         handle = ToolLoopHandle(api.client(), params=params(), tools=TOOLS, config=ON)
-        assert completed(handle.run()).text == "end"
+        assert expect_completed(handle.run()).text == "end"
         assert shape(api) == ["create 1", "continue 1", "create 3", "continue 1", "whole 5", "whole 7", "whole 9"]
 
 
 def test_threads_that_expire_now_and_then_are_replaced() -> None:
     """Each of them was continued before."""
-    with over_http([reply(str(number)) for number in range(6)], threads=True, refusals=2) as at:
+    with start_over_http([reply(str(number)) for number in range(6)], threads=True, refusals=2) as at:
         for number in range(6):
-            at.done()
+            at.expect_done()
             if number % 2:
                 at.api.forget_threads()
             if number < 5:
@@ -123,25 +123,25 @@ def test_threads_that_expire_now_and_then_are_replaced() -> None:
 def test_a_request_that_the_server_still_answers_is_made_again() -> None:
     """The client has given it up, so the retry of the caller sends the whole history."""
     script = [*adds(1), delayed(threading.Event(), reply("late")), reply("end")]
-    with over_http(script, threads=True, refusals=1) as at:
+    with start_over_http(script, threads=True, refusals=1) as at:
         at.turn().continue_loop()
         at.handle.update_params(timeout=0.2)
-        assert at.failed().retryable
+        assert at.expect_failed().retryable
         at.handle.update_params(timeout=None)
         at.handle.retry()
-        done = at.done()
+        done = at.expect_done()
         assert (done.text, done.iterations, refusals(done)) == ("end", 2, ["thread_continue_in_flight"])
         assert shape(at.api) == ["create 1", "continue 1", "continue 1", "create 3"]
 
 
 def test_a_request_whose_stream_broke_is_made_again() -> None:
     """The server holds the reply, and the client does not have it."""
-    with over_http([*adds(1), streamed(reply("lost"), cut=3), reply("end")], threads=True, refusals=1) as at:
+    with start_over_http([*adds(1), streamed(reply("lost"), cut=3), reply("end")], threads=True, refusals=1) as at:
         at.turn().continue_loop()
         with at.handle.stream_turn() as stream:
-            assert failed(stream.finish()).retryable
+            assert expect_error(stream.finish()).retryable
         at.handle.retry()
-        assert refusals(at.done()) == ["thread_already_continued"]
+        assert refusals(at.expect_done()) == ["thread_already_continued"]
         assert shape(at.api) == ["create 1", "continue 1", "continue 1", "create 3"]
 
 
@@ -166,18 +166,18 @@ def test_a_provider_may_raise_the_errors_of_the_sdk() -> None:
         handle.run()
         api.forget_threads()
         handle.follow_up("more")
-        assert completed(handle.run()).text == "two"
+        assert expect_completed(handle.run()).text == "two"
         assert shape(api) == ["create 1", "continue 1", "create 3"]
 
 
 def test_an_error_that_refuses_no_thread_is_an_error() -> None:
     """With threads as without: it is the caller's to retry, and the thread goes on."""
-    with over_http([*adds(1), fault(529), fault(400), reply("end")], threads=True) as at:
+    with start_over_http([*adds(1), fault(529), fault(400), reply("end")], threads=True) as at:
         at.turn().continue_loop()
         for is_retryable in (True, False):
-            assert at.failed().retryable is is_retryable
+            assert at.expect_failed().retryable is is_retryable
             at.handle.retry()
-        at.done()
+        at.expect_done()
         assert shape(at.api) == ["create 1", *["continue 1"] * 3]
 
 
@@ -188,14 +188,14 @@ def test_a_driver_that_lost_its_lease_gets_a_conflict_and_sends_nothing_again() 
         client = api.client()
         parts: dict[str, Any] = {"tools": TOOLS, "config": ON}
         first = ToolLoopHandle.open(store, "x", client, params=params(), **parts)
-        yielded(first.next_turn()).continue_loop()
+        expect_yielded(first.next_turn()).continue_loop()
         first.close()
         gated = Gated(AnthropicProvider(client))
         old = ToolLoopHandle.open(store, "x", gated, **parts)
         turn = Background(old.next_turn)
-        awaited(gated.arrived)
+        wait_for(gated.arrived)
         with ToolLoopHandle.open(store, "x", client, take_over=True, **parts) as new:
-            assert completed(new.run()).text == "end"
+            assert expect_completed(new.run()).text == "end"
             gated.go.set()
             with pytest.raises(Conflict):
                 turn.result()

@@ -12,9 +12,9 @@ from hypothesis import given, strategies as st
 
 from tests.kit.each import each
 from tests.kit.effort import examples
-from tests.kit.support import completed, refused
+from tests.kit.support import expect_completed, expect_refusal
 from tests.kit.tools import add, params, user
-from tests.kit.world import over_http
+from tests.kit.world import start_over_http
 from tests.messages.bodies import found, search, text
 from toolloop import SqliteStore, ToolLoopHandle, sub_loop, tool
 from toolloop._interface import message_edits
@@ -47,7 +47,7 @@ def mark(long: bool) -> list[Any]:
 def test_a_mark_of_an_hour_after_one_of_five_minutes_is_not_sent() -> None:
     """The result of a later round has it. The caller takes it out, and the loop continues."""
     rounds = [reply(calls=[call("mark", {"long": long})]) for long in (False, True)]
-    with over_http([*rounds, reply("fine")], tools=[mark]) as at:
+    with start_over_http([*rounds, reply("fine")], tools=[mark]) as at:
         at.turn().continue_loop()
         at.turn().continue_loop()
         for _ in range(2):
@@ -55,7 +55,7 @@ def test_a_mark_of_an_hour_after_one_of_five_minutes_is_not_sent() -> None:
                 at.handle.next_turn()
         assert at.count == 2
         del at.handle.messages_mut()[-1]["content"][0]["content"][0]["cache_control"]
-        assert at.done().text == "fine"
+        assert at.expect_done().text == "fine"
 
 
 def test_a_nested_loop_does_not_send_it_either() -> None:
@@ -64,8 +64,8 @@ def test_a_nested_loop_does_not_send_it_either() -> None:
     script = [reply(calls=[call("helper", {"prompt": "go"})]), *rounds, reply("fine")]
     ended: list[Any] = []
     helper = sub_loop("helper", "Help.", params=params(messages=[]), tools=[mark])
-    with over_http(script, tools=[helper], observers=[ended.append]) as at:
-        assert completed(at.handle.run()).text == "fine"
+    with start_over_http(script, tools=[helper], observers=[ended.append]) as at:
+        assert expect_completed(at.handle.run()).text == "fine"
         (result,) = [event for event in ended if isinstance(event, CallFinished) and event.path == ()]
         assert "an hour is after one of five minutes" in result.plain_text
 
@@ -92,10 +92,10 @@ def test_marks_are_refused_exactly_where_the_api_refuses_them(said: list[Any], o
     with FakeMessagesAPI([reply("so")] * 9) as api:
         try:
             handle = ToolLoopHandle(api.client(), params=asked)
-            completed(handle.next_turn())
+            expect_completed(handle.next_turn())
             for each in said:
                 handle.follow_up([user([marked(each)])])
-                completed(handle.next_turn())
+                expect_completed(handle.next_turn())
             was_refused = False
         except InvalidHistory:
             was_refused = True
@@ -119,10 +119,10 @@ def test_marks_are_refused_exactly_where_the_api_refuses_them(said: list[Any], o
 def test_parameters_that_do_not_fit_the_others_are_refused(changes: dict[str, Any]) -> None:
     """Where they are changed, and where a loop is made with them; the loop is as before."""
     asked = params(model=MANUAL_MODEL, max_tokens=4096, thinking=MANUAL, messages=[user([marked(LONG)])])
-    with over_http([reply("fine")], tools=[add], asked=asked) as at:
+    with start_over_http([reply("fine")], tools=[add], asked=asked) as at:
         with pytest.raises(InvalidHistory, match=r"thinking|cache-marks"):
             at.handle.update_params(**changes)
-        assert at.done().text == "fine"
+        assert at.expect_done().text == "fine"
     with FakeMessagesAPI([]) as api, pytest.raises(InvalidHistory, match=r"thinking|cache-marks"):
         ToolLoopHandle(api.client(), params=asked | changes, tools=[add])
 
@@ -150,19 +150,19 @@ def test_an_update_that_changes_nothing_is_not_recorded(tmp_path: Path) -> None:
 
 def test_parameters_of_an_empty_conversation_can_be_changed() -> None:
     """They are checked without messages."""
-    with over_http([reply("fine")], tools=[add], asked=params(messages=[])) as at:
-        with refused(at.handle, InvalidHistory, "thinking.budget_tokens"):
+    with start_over_http([reply("fine")], tools=[add], asked=params(messages=[])) as at:
+        with expect_refusal(at.handle, InvalidHistory, "thinking.budget_tokens"):
             at.handle.update_params(model=MANUAL_MODEL, thinking=MANUAL)
         at.handle.update_params(model="claude-opus-5", tool_choice={"type": "auto"})
         at.handle.follow_up("go")
-        assert at.done().text == "fine"
+        assert at.expect_done().text == "fine"
         assert at.api.requests[0].json["model"] == "claude-opus-5"
 
 
 def test_parameters_of_an_old_journal_are_not_sent() -> None:
     """A loop that was stored before these rules says so, and goes on with other parameters."""
     asked = params(model=MANUAL_MODEL, max_tokens=4096, thinking=MANUAL)
-    with over_http([reply("fine")], asked=asked) as at:
+    with start_over_http([reply("fine")], asked=asked) as at:
         fields = {name: part for name, part in at.handle.snapshot().items() if name not in ("format", "digest")}
         old = json.loads(json.dumps(fields).replace('\\"max_tokens\\":4096', '\\"max_tokens\\":64'))
         assert old != fields
@@ -172,7 +172,7 @@ def test_parameters_of_an_old_journal_are_not_sent() -> None:
             copy.next_turn()
         assert at.count == 0
         copy.update_params(max_tokens=4096)
-        assert completed(copy.next_turn()).text == "fine"
+        assert expect_completed(copy.next_turn()).text == "fine"
 
 
 # --- messages --------------------------------------------------------------------------------------------------------
@@ -188,14 +188,14 @@ def test_parameters_of_an_old_journal_are_not_sent() -> None:
 def test_an_edit_that_the_api_would_refuse_is_refused(edited: list[Any]) -> None:
     """A server result without its call, and an empty message beside one of its role."""
     first = reply(content=[search(), found(), text("So.")])
-    with over_http([first, reply("fine")]) as at:
-        at.done()
+    with start_over_http([first, reply("fine")]) as at:
+        at.expect_done()
         at.handle.messages_mut()[:] = edited
-        with refused(at.handle, InvalidHistory, "messages[1].content"):
+        with expect_refusal(at.handle, InvalidHistory, "messages[1].content"):
             at.handle.follow_up("more")
         at.handle.messages_mut()[:] = [user(), {"role": "assistant", "content": [search(), found(), text("So.")]}]
         at.handle.follow_up("more")
-        assert at.done().text == "fine"
+        assert at.expect_done().text == "fine"
 
 
 # --- server tools ----------------------------------------------------------------------------------------------------
@@ -212,15 +212,15 @@ def test_words_may_follow_a_search_that_ended_in_a_later_reply(goes_on: bool) ->
         reply("fine"),
     ]
     asked = params(tools=[{"type": "web_search_20260209", "name": "web_search"}], messages=[user("Search")])
-    with over_http(script, tools=[add], asked=asked) as at:
+    with start_over_http(script, tools=[add], asked=asked) as at:
         for _ in range(2):
             at.turn().continue_loop()
         if goes_on:
             at.turn().inject_and_continue(["And?"])
         else:
-            assert at.done().text == "found"
+            assert at.expect_done().text == "found"
             at.handle.follow_up("And?")
-        assert at.done().text == "fine"
+        assert at.expect_done().text == "fine"
 
 
 def test_a_result_without_a_call_is_looked_up_in_linear_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from attrs import define, field
 
-from tests.kit.concurrency import awaited
+from tests.kit.concurrency import wait_for
 from toolloop import LoopConfig
 from toolloop.events import ThreadRefused
 from toolloop.providers import AnthropicProvider
@@ -47,5 +47,5 @@ class Gated:
 
     def send(self, request: Any) -> Any:
         self.arrived.set()
-        awaited(self.go)
+        wait_for(self.go)
         return self.inner.send(request)

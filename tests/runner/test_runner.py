@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.kit.concurrency import either_driver, play
-from tests.kit.runners import ADD, LOOK, WRITE, Run, asks, driven_runner, result, running, said
+from tests.kit.runners import ADD, LOOK, WRITE, Run, asks, drive_runner, make_said, result, start_runner
 from tests.kit.tools import params, user
 from tests.promises.properties.test_compaction_cost import Work
 from toolloop import LoopConfig, ToolRunner, tool
@@ -55,18 +55,18 @@ BODIES: dict[str, tuple[Change, list[Any], int]] = {
 def test_what_goes_out_after_a_body(name: str, caplog: pytest.LogCaptureFixture) -> None:
     """The reply and its results if it changed nothing; else what it made of the history, and the log warns."""
     change, expected, ran = BODIES[name]
-    with running([asks(ADD, text="so"), BYE]) as run:
+    with start_runner([asks(ADD, text="so"), BYE]) as run:
         first = run.reply()
         assert (run.ran, run.shown, run.runner.into_result().termination) == ([], [user()], Unfinished())
         change(run, first)
         last = run.reply()
-        sent = [user(), *(said(first) if message is REPLY else message for message in expected)]
-        assert run.sent() == sent == run.shown
+        sent = [user(), *(make_said(first) if message is REPLY else message for message in expected)]
+        assert run.list_sent() == sent == run.shown
         assert run.ran == [("add", 1, 2)] * ran
         left_out = [record.levelno for record in caplog.records if "left out" in record.message]
-        assert left_out == ([] if said(first) in sent else [logging.WARNING])
+        assert left_out == ([] if make_said(first) in sent else [logging.WARNING])
         assert run.step() is run.step() is None
-        assert run.shown == [*sent, said(last)]
+        assert run.shown == [*sent, make_said(last)]
         assert (run.runner.iterations, len(run.api.requests), len(run.runner.usage_log)) == (2, 2, 2)
         assert run.runner.into_result().termination == NaturalEnd()
         assert run.runner.total_usage == run.runner.into_result().total_usage
@@ -78,20 +78,20 @@ def test_a_final_iteration_that_the_caller_changes(driver: str) -> None:
     """Their history stands, and the runner ends; a message after the end begins a further user turn."""
 
     async def story() -> None:
-        async with driven_runner(driver, [BYE, asks(ADD), reply("there")]) as driven:
+        async with drive_runner(driver, [BYE, asks(ADD), reply("there")]) as driven:
             await driven.reply()
             driven.runner.append_messages(user("one more thing"))
             for _ in range(2):
-                assert await driven.over()
+                assert await driven.is_over()
             assert driven.count == 1
             assert driven.shown == [user(), user("one more thing")]
             driven.runner.append_messages(user("please"))
             assert await driven.reply()
-            assert driven.sent() == [user(), user("one more thing"), user("please")]
+            assert driven.list_sent() == [user(), user("one more thing"), user("please")]
             last = await driven.until_done()
             assert last == await driven.until_done()
             assert last is not None
-            assert driven.shown[-1] == said(last)
+            assert driven.shown[-1] == make_said(last)
             assert driven.ran == [("add", 1, 2)]
 
     play(driver, story)
@@ -99,7 +99,7 @@ def test_a_final_iteration_that_the_caller_changes(driver: str) -> None:
 
 def test_a_retry_that_cannot_be_is_refused() -> None:
     """A call that is not open, one that never ran, and a value that is not a list of ids."""
-    with running([asks(ADD, WRITE), BYE], ask=lambda turn: turn.deny("toolu_4", "no")) as run:
+    with start_runner([asks(ADD, WRITE), BYE], ask=lambda turn: turn.deny("toolu_4", "no")) as run:
         first, runner = run.reply(), run.runner
         with pytest.raises(UnknownCall, match="not an open call of the history: 'x'"):
             runner.generate_tool_response(retry=["x"])
@@ -120,29 +120,29 @@ def test_a_retry_that_cannot_be_is_refused() -> None:
 @pytest.mark.parametrize("fields", [("role", "content"), ("content", "role")])
 def test_a_history_that_ends_with_open_calls_runs_these_first(fields: tuple[str, str]) -> None:
     """At the start, and where such a history is set later, in whatever order its fields are."""
-    opens = said({"content": [ADD, LOOK]})
+    opens = make_said({"content": [ADD, LOOK]})
     asked = [user(), {name: opens[name] for name in fields}]
-    with running([BYE, BYE], params(messages=asked)) as run:
+    with start_runner([BYE, BYE], params(messages=asked)) as run:
         assert run.shown == [user(), opens]
         run.reply()
-        assert run.sent() == [user(), opens, user([result("toolu_1", "3"), result("toolu_2", "text of x")])]
+        assert run.list_sent() == [user(), opens, user([result("toolu_1", "3"), result("toolu_2", "text of x")])]
         assert sorted(run.ran) == [("add", 1, 2), ("look", "x")]
         assert run.step() is None
         run.set(messages=asked)
         run.reply()
         assert len(run.ran) == 4
-        assert run.sent()[:2] == [user(), opens]
+        assert run.list_sent()[:2] == [user(), opens]
 
 
 MALFORMED: dict[str, tuple[list[Any], str]] = {
     "empty": ([], "no-messages"),
     "an orphan result": ([user(), user([result("toolu_1")])], "the next step of the runner"),
-    **{f"nonsense {odd}": ([said({"content": [odd, ADD]})], "runner") for odd in (1, {"text": "?"}, {"type": 3})},
-    "a call that is not answered": ([user(), said({"content": [ADD, LOOK]}), ANSWERED], "toolu_2"),
+    **{f"nonsense {odd}": ([make_said({"content": [odd, ADD]})], "runner") for odd in (1, {"text": "?"}, {"type": 3})},
+    "a call that is not answered": ([user(), make_said({"content": [ADD, LOOK]}), ANSWERED], "toolu_2"),
     "the model's last word": (
         [
             user(),
-            said(
+            make_said(
                 {"content": [server_call("web_search", id="srvtoolu_1"), server_result("web_search", id="srvtoolu_1")]}
             ),
         ],
@@ -155,7 +155,7 @@ MALFORMED: dict[str, tuple[list[Any], str]] = {
 def test_a_malformed_history_is_refused_and_can_be_mended(name: str) -> None:
     """Nothing goes out or runs, and what the caller made of it stays."""
     messages, problem = MALFORMED[name]
-    with running([asks(ADD), BYE], SEARCH) as run:
+    with start_runner([asks(ADD), BYE], SEARCH) as run:
         run.reply()
         run.set(messages=messages)
         for _ in range(2):
@@ -164,40 +164,40 @@ def test_a_malformed_history_is_refused_and_can_be_mended(name: str) -> None:
             assert run.shown == messages
         run.set(messages=[user("again")])
         run.reply()
-        assert run.sent() == [user("again")]
+        assert run.list_sent() == [user("again")]
         assert run.ran == []
 
 
 @pytest.mark.parametrize("reason", ["max_tokens", "refusal", "end_turn", "unheard_of"])
 def test_no_call_of_a_reply_that_ended_the_loop_runs_later(reason: str) -> None:
     """Though the body appended that reply, and says something after the end: such a call is reported as not run."""
-    with running([reply(content=[ADD, LOOK], stop_reason=reason), asks(LOOK), BYE]) as run:
+    with start_runner([reply(content=[ADD, LOOK], stop_reason=reason), asks(LOOK), BYE]) as run:
         last = run.reply()
         assert run.runner.generate_tool_response() is None
         run.runner.append_messages(last)
         assert run.step() is None
-        assert run.shown == [user(), said(last)]
+        assert run.shown == [user(), make_said(last)]
         assert run.runner.generate_tool_response() is None
         run.runner.append_messages(user("go on"))
         assert run.reply()
         assert run.ran == []
-        told = {block["tool_use_id"]: block["content"] for block in run.sent()[2]["content"]}
+        told = {block["tool_use_id"]: block["content"] for block in run.list_sent()[2]["content"]}
         assert list(told) == ["toolu_1", "toolu_2"]
         assert all("not run" in text for text in told.values())
-        assert run.sent()[3:] == [user("go on")]
+        assert run.list_sent()[3:] == [user("go on")]
         run.runner.until_done()
         assert run.ran == [("look", "x")]
 
 
 def test_a_limit_ends_it_after_the_last_results() -> None:
     """The calls of the last reply run, and their results are appended, and not sent."""
-    with running([asks(ADD)], max_iterations=1) as run:
+    with start_runner([asks(ADD)], max_iterations=1) as run:
         last = run.runner.until_done()
         assert last is not None
-        assert run.shown == [user(), said(last), ANSWERED]
+        assert run.shown == [user(), make_said(last), ANSWERED]
         assert (run.ran, len(run.api.requests)) == ([("add", 1, 2)], 1)
         assert run.runner.into_result().termination == MaxIterations(1)
-    with running([], max_iterations=0) as run:
+    with start_runner([], max_iterations=0) as run:
         assert run.runner.until_done() is None
 
 

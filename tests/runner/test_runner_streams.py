@@ -11,7 +11,7 @@ import anyio.to_thread
 import pytest
 
 from tests.kit.concurrency import either_driver, play
-from tests.kit.runners import ADD, DrivenRunner, asks, driven_runner, result, running, said
+from tests.kit.runners import ADD, DrivenRunner, asks, drive_runner, make_said, result, start_runner
 from tests.kit.tools import user
 from toolloop.errors import IllegalCommand, ModelError
 from toolloop.events import RequestStarted, TextDelta
@@ -65,7 +65,7 @@ def test_each_step_is_a_stream_of_one_reply(driver: str) -> None:
     """Its events, then the message; the tools run after the body, and all is sent as without streams."""
 
     async def story() -> None:
-        async with driven_runner(driver, [asks(ADD, text="so"), LONG], stream=True) as driven:
+        async with drive_runner(driver, [asks(ADD, text="so"), LONG], stream=True) as driven:
             stream: Any = await driven.step()
             assert driven.count == 0
             seen = await read(driven, stream)
@@ -79,8 +79,8 @@ def test_each_step_is_a_stream_of_one_reply(driver: str) -> None:
             assert len(pieces) > 1
             last = await final(driven, stream)
             assert "".join(pieces) == last["content"][0]["text"]
-            assert await driven.over()
-            assert driven.shown == [user(), said(first), user([result("toolu_1", "3")]), said(last)]
+            assert await driven.is_over()
+            assert driven.shown == [user(), make_said(first), user([result("toolu_1", "3")]), make_said(last)]
             assert all(request.json["stream"] is True for request in driven.api.requests)
             assert "over" in repr(stream)
 
@@ -92,7 +92,7 @@ def test_what_the_body_leaves_unread_is_read(driver: str) -> None:
     """By the next step, by a response that is asked for, or by leaving the stream."""
 
     async def story() -> None:
-        async with driven_runner(driver, [asks(ADD), asks(ADD), asks(ADD), LONG], stream=True) as driven:
+        async with drive_runner(driver, [asks(ADD), asks(ADD), asks(ADD), LONG], stream=True) as driven:
             await driven.step()
             assert driven.count == 0
             stream: Any = await driven.step()
@@ -118,7 +118,7 @@ def test_who_leaves_by_an_exception_or_closes_the_runner_hangs_up(driver: str) -
     """The request was not made then, the stream has no more events, and the next step makes the request again."""
 
     async def story() -> None:
-        async with driven_runner(driver, [streamed(LONG), LONG, LONG], stream=True) as driven:
+        async with drive_runner(driver, [streamed(LONG), LONG, LONG], stream=True) as driven:
             stream: Any = await driven.step()
             with pytest.raises(ZeroDivisionError):
                 await fail_inside(driven, stream)
@@ -142,7 +142,7 @@ def test_who_leaves_by_an_exception_or_closes_the_runner_hangs_up(driver: str) -
 
 def test_an_error_is_raised_where_it_is_read() -> None:
     """With what came until then; and the next step makes the request again."""
-    with running([streamed(LONG, cut=6), fault(529), LONG], stream=True) as run:
+    with start_runner([streamed(LONG, cut=6), fault(529), LONG], stream=True) as run:
         stream = run.step()
         with pytest.raises(Exception, match=r".") as raised:
             list(stream)
@@ -154,7 +154,7 @@ def test_an_error_is_raised_where_it_is_read() -> None:
         with pytest.raises(ModelError):
             run.step()
         assert run.runner.until_done()
-        assert run.shown == [user(), said(LONG)]
+        assert run.shown == [user(), make_said(LONG)]
 
 
 # --- under asyncio and trio ---
@@ -163,7 +163,7 @@ def test_a_cancelled_stream_hangs_up() -> None:
 
     async def story() -> None:
         held = streamed(LONG, hold=4)
-        async with driven_runner("asyncio", [held, LONG], stream=True) as driven:
+        async with drive_runner("asyncio", [held, LONG], stream=True) as driven:
             stream: Any = await driven.step()
             async with anyio.create_task_group() as group:
 
@@ -185,7 +185,7 @@ def test_a_reader_may_bound_the_wait_for_an_event() -> None:
 
     async def story() -> None:
         held = streamed(asks(ADD), hold=4)
-        async with driven_runner("asyncio", [held, LONG], stream=True) as driven:
+        async with drive_runner("asyncio", [held, LONG], stream=True) as driven:
             stream: Any = await driven.step()
             async with stream:
                 assert driven.count == 0
@@ -200,7 +200,7 @@ def test_a_reader_may_bound_the_wait_for_an_event() -> None:
                     assert await driven.respond()
             with anyio.fail_after(60):
                 assert (await final(driven, await driven.step()))["content"] == LONG["content"]
-            assert await driven.over()
+            assert await driven.is_over()
             assert driven.count == 2
 
     play("asyncio", story)
@@ -210,7 +210,7 @@ def test_events_are_read_in_their_block_alone() -> None:
     """Outside of it nothing is begun that a reader could leave open; what to do is said, and the reply can be had."""
 
     async def story() -> None:
-        async with driven_runner("asyncio", [LONG], stream=True) as driven:
+        async with drive_runner("asyncio", [LONG], stream=True) as driven:
             stream: Any = await driven.step()
             with anyio.fail_after(60), pytest.raises(IllegalCommand, match="async with stream"):
                 await anext(stream)

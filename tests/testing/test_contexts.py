@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 
-from tests.kit.support import completed
+from tests.kit.support import expect_completed
 from toolloop import LoopContext, ToolContext, ToolLoopHandle, tool
 from toolloop.testing import ScriptedProvider, reply, tool_context
 
@@ -53,7 +53,7 @@ def test_without_arguments_it_is_the_context_of_a_first_call() -> None:
 
     params: Any = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "Look."}]}
     provider = ScriptedProvider([reply(calls=[("look", {})]), reply("done")])
-    completed(ToolLoopHandle(provider, params=params, tools=[look], context=LoopContext(state=None)).run())
+    expect_completed(ToolLoopHandle(provider, params=params, tools=[look], context=LoopContext(state=None)).run())
     look(tool_context())
     assert found[0] == found[1]
     names = [each.name for each in attrs.fields(ToolContext) if each.name[0] != "_"]

@@ -14,7 +14,7 @@ from anthropic.types import (
     ThreadUnsupportedRequestError,
 )
 
-from tests.kit.concurrency import Background, awaited
+from tests.kit.concurrency import Background, wait_for
 from tests.kit.each import each
 from tests.testing.asking import Said, ask
 from toolloop.testing import FakeMessagesAPI, delayed, reply
@@ -56,7 +56,7 @@ def test_each_reply_is_continued_once() -> None:
         create = api.client().beta.messages.create
         first = create(**asked())
         second = Background(lambda: create(**asked(first.id)))
-        awaited(late.arrived)
+        wait_for(late.arrived)
         for _ in range(2):
             with pytest.raises(ThreadContinueInFlightError):
                 create(**asked(first.id))

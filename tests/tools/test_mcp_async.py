@@ -10,7 +10,7 @@ import pytest
 from mcp import Client
 
 from tests.kit.concurrency import async_loop, async_wire, on_both_backends, run_async
-from tests.kit.support import completed, results_in, yielded
+from tests.kit.support import expect_completed, expect_yielded, results_in
 from tests.tools.mcp_support import Server
 from toolloop import Texts, ToolError
 from toolloop.events import CallProgress
@@ -43,15 +43,15 @@ def test_a_whole_loop(backend: str, server: Server) -> None:
             ) as tools,
             async_wire(script, tools) as (handle, api),
         ):
-            turn = yielded(await handle.next_turn())
+            turn = expect_yielded(await handle.next_turn())
             approved, denied = turn.pending
             turn.approve(approved, by="ana")
             turn.deny(denied, "no", by="ana")
             turn.continue_loop()
-            yielded(await handle.next_turn()).continue_loop()
-            executed = yielded(await handle.next_turn())
+            expect_yielded(await handle.next_turn()).continue_loop()
+            executed = expect_yielded(await handle.next_turn())
             executed.continue_loop()
-            assert completed(await handle.next_turn()).text == "fine"
+            assert expect_completed(await handle.next_turn()).text == "fine"
             seen = [event for event in executed.events if isinstance(event, CallProgress)]
             sent: Any = api.requests[-1].json["messages"]
         assert [(event.message, event.progress, event.total) for event in seen] == [("half way", 1, 2), (None, 2, 2)]
@@ -74,7 +74,7 @@ def test_a_call_that_takes_too_long_is_cancelled(backend: str, server: Server) -
     async def main() -> None:
         async with aopen_mcp(server.local("hang", "echo"), timeout=0.05) as tools:
             handle = async_loop([reply(calls=[("hang", {})])], tools)
-            turn = yielded(await handle.next_turn())
+            turn = expect_yielded(await handle.next_turn())
             assert [result and result.content for result in turn.results] == [Texts().timed_out.format(seconds="0.05")]
             assert await tools[0]({"text": "x"}) == 'echo: {"text": "x"}'
 

@@ -15,9 +15,9 @@ import pytest
 from attrs import define, field
 from mcp import Client, StdioServerParameters, stdio_client
 
-from tests.kit.concurrency import Background, awaited
+from tests.kit.concurrency import Background, wait_for
 from tests.kit.support import results_in
-from tests.kit.world import over_http
+from tests.kit.world import start_over_http
 from tests.tools.mcp_support import Server
 from toolloop import Texts, ToolContext, ToolError
 from toolloop.errors import BadTool
@@ -55,11 +55,11 @@ class Watched:
 def test_a_server_that_dies_is_an_error_result_and_so_is_each_later_call(server: Server) -> None:
     """Nothing hangs, and the loop continues. Here a transport is given: anything that `mcp.Client` takes."""
     script = [reply(calls=[("die", {})]), reply(calls=[("die", {})]), reply("what a pity")]
-    with open_mcp(stdio_client(server.program("die"))) as tools, over_http(script, tools=tools) as story:
+    with open_mcp(stdio_client(server.program("die"))) as tools, start_over_http(script, tools=tools) as story:
         for _ in range(2):
             story.turn().continue_loop()
-        assert story.done().text == "what a pity"
-        first, second = (results_in(message)[0] for message in story.sent()[2::2])
+        assert story.expect_done().text == "what a pity"
+        first, second = (results_in(message)[0] for message in story.list_sent()[2::2])
     assert first["content"].startswith("The connection to the MCP server closed during the call")
     assert "It may have had effects." in first["content"]
     assert second["content"] == first["content"]
@@ -74,12 +74,12 @@ def test_a_call_that_takes_too_long_is_left_behind(server: Server) -> None:
     with (
         server.opened("hang", timeout=0.05) as slow,
         server.opened("echo") as quick,
-        over_http(script, tools=[*slow, *quick]) as story,
+        start_over_http(script, tools=[*slow, *quick]) as story,
     ):
         for _ in range(2):
             story.turn().continue_loop()
-        story.done()
-        late, fine = (results_in(message)[0] for message in story.sent()[2::2])
+        story.expect_done()
+        late, fine = (results_in(message)[0] for message in story.list_sent()[2::2])
     assert (late["content"], late["is_error"]) == (Texts().left_behind.format(seconds="0.05"), True)
     assert fine["content"] == 'echo: {"text": "x"}'
 
@@ -89,7 +89,7 @@ def test_a_cancelled_call_is_cancelled_at_the_server(server: Server) -> None:
     with server.opened("hang", "ended") as (hang, ended):
         watched = Watched()
         call = Background(lambda: hang({}, watched.context()))
-        awaited(watched.begun)
+        wait_for(watched.begun)
         watched.unwanted.set()
         with pytest.raises(ToolError, match="It may have had effects"):
             call.result()
@@ -105,7 +105,7 @@ def test_ctrl_c_cancels_the_call_at_the_server(server: Server) -> None:
 
     with (
         server.opened("hang", "ended") as (hang, ended),
-        over_http([reply(calls=[("hang", {})])], tools=[hang], observers=[interrupt]) as story,
+        start_over_http([reply(calls=[("hang", {})])], tools=[hang], observers=[interrupt]) as story,
     ):
         with pytest.raises(KeyboardInterrupt):
             story.handle.next_turn()
@@ -117,7 +117,7 @@ def test_closing_ends_the_calls_that_still_run(server: Server) -> None:
     with server.opened("hang") as (hang,):
         watched = Watched()
         call = Background(lambda: hang({}, watched.context()))
-        awaited(watched.begun)
+        wait_for(watched.begun)
     with pytest.raises(ToolError, match="It may have had effects"):
         call.result()
     with pytest.raises(ToolError, match="did not run"):

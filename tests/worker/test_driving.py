@@ -12,7 +12,7 @@ import anyio
 import pytest
 from attrs import evolve
 
-from tests.kit.concurrency import Background, awaited, either_kind, run_async
+from tests.kit.concurrency import Background, either_kind, run_async, wait_for
 from tests.kit.postgres import needs_postgres
 from tests.kit.tools import transfer
 from tests.kit.world import wait
@@ -398,12 +398,12 @@ def test_a_store_that_tells_of_changes_wakes_a_worker(
     place, stop, asleep = workplace(kind, "postgres", tmp_path), threading.Event(), threading.Event()
     run = Background(lambda: wait(kind, place.worker(notify=lambda _: asleep.set()).run(stop)))  # type: ignore[arg-type]
     place.create("first")
-    awaited(asleep)
+    wait_for(asleep)
     ended = threading.Event()
     place.script = (reply("Done."),)
     place.on["request"] = ended.set
     place.create("second")
-    awaited(ended)
+    wait_for(ended)
     stop.set()
     run.result()
 
@@ -417,11 +417,11 @@ def test_a_worker_that_is_stopped_ends_its_turns_and_begins_no_more(kind: str) -
 
     def stand() -> None:
         arrived.set()
-        awaited(go)
+        wait_for(go)
 
     place.on["c2"] = stand
     run = Background(lambda: wait(kind, place.worker().run(stop)))  # type: ignore[arg-type]
-    awaited(arrived)
+    wait_for(arrived)
     stop.set()
     place.create("later")
     go.set()

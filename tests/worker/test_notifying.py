@@ -10,7 +10,7 @@ from typing import Any
 import anyio.to_thread
 import pytest
 
-from tests.kit.concurrency import Background, awaited, cross, either_kind
+from tests.kit.concurrency import Background, cross, either_kind, wait_for
 from tests.kit.world import wait
 from tests.worker.support import ADD, PAY, PAY_BO, TOOLS, place_of, workplace
 from toolloop import Approve, Continue, Deny, LoopConfig, LoopContext, Rerun, ToolLoopHandle, Worker
@@ -132,7 +132,7 @@ def test_notify_is_called_one_at_a_time_while_loops_are_driven(kind: str) -> Non
         assert inside.acquire(blocking=False), "two at a time"
         place.notified.append(each)
         if len(place.notified) == 1:
-            awaited(go)
+            wait_for(go)
         else:
             stop.set()
         inside.release()
@@ -147,7 +147,7 @@ def test_notify_is_called_one_at_a_time_while_loops_are_driven(kind: str) -> Non
     place.on["request"] = create_another
     worker: Any = place.worker(notify=slowly if kind == "sync" else slowly_too)
     run = Background(lambda: wait(kind, worker.run(stop)))
-    awaited(both)  # it is driven while the first one is notified of
+    wait_for(both)  # it is driven while the first one is notified of
     go.set()
     run.result()
     assert sorted(each.loop_id for each in place.notified) == ["one", "two"]

@@ -12,7 +12,7 @@ import pytest
 from attrs import define, field
 from hypothesis import example, given, strategies as st
 
-from tests.kit.concurrency import Background, awaited, either_kind
+from tests.kit.concurrency import Background, either_kind, wait_for
 from tests.kit.world import wait
 from tests.worker.support import ADD, place_of, workplace
 from toolloop._engine.pace import Pace, Slot
@@ -230,7 +230,7 @@ def test_a_stop_ends_a_loop_in_a_pause_at_once(kind: str, live: float | None, tm
     place.create()
     place.on["request"] = refused.set
     run = Background(lambda: place.work(live=live))
-    awaited(refused)
+    wait_for(refused)
     place.inbox.stop("loop", "enough", by="ana")
     assert (run.result(), place.status(), len(place.requests)) == (1, "ended", 1)
 
@@ -245,7 +245,7 @@ def test_a_worker_that_stops_gives_up_the_requests_in_a_pause(
     place.create()
     place.on["request"] = refused.set
     run = Background(lambda: wait(kind, place.worker().run(stop)))  # type: ignore[arg-type]  # it is only asked
-    awaited(refused)
+    wait_for(refused)
     stop.set()
     run.result()
     row = place.row()

@@ -11,7 +11,7 @@ import anyio
 import pytest
 from attrs import evolve
 
-from tests.kit.concurrency import Background, awaited, either_kind
+from tests.kit.concurrency import Background, either_kind, wait_for
 from tests.kit.postgres import in_postgres, in_postgres_deep
 from tests.kit.tools import add, transfer
 from tests.kit.world import wait
@@ -228,7 +228,7 @@ def test_a_worker_is_not_idle_while_a_loop_is_to_be_retried_or_is_driven_elsewhe
     run = Background(lambda: wait(kind, worker.run_until_idle(threading.Event())))  # type: ignore[arg-type]  # it is only asked
     place.on["request"] = fail
     place.create("other", tools=[add])
-    awaited(failed)
+    wait_for(failed)
     place.store.release(lease)
     place.inbox.wait("loop", "ended", timeout=30.0)
     assert place.row("other").head.attempts == 1

@@ -68,7 +68,7 @@ class Drawing:
     def chance(self, one_in: int) -> bool:
         return self.rng.randrange(one_in) == 0
 
-    def new(self, word: str) -> str:
+    def make_new(self, word: str) -> str:
         self.count += 1
         return f"{word}_{self.count}"
 
@@ -109,18 +109,18 @@ class Drawing:
             kind = self.rng.randrange(7)
             match kind:
                 case 0:
-                    yield m.thinking(self.new("hm"))
+                    yield m.thinking(self.make_new("hm"))
                 case 1:
                     yield m.text(self.rng.choice(("", "  \n")))
                 case 2:
                     yield UNKNOWN
                 case 3:
-                    server = self.new("srvtoolu")
+                    server = self.make_new("srvtoolu")
                     yield m.server_call(server)
                     if self.chance(2):
                         yield m.server_result(server)
                 case _:
-                    yield m.text(self.new("words"))
+                    yield m.text(self.make_new("words"))
 
     def some_reply(self) -> ev.Replied:
         stop = self.rng.choice(STOPS)
@@ -136,8 +136,8 @@ class Drawing:
         usage = {"input_tokens": self.rng.randrange(9), "output_tokens": self.rng.randrange(9)}
         more: dict[str, Any] = {"stop_details": {"category": "cyber"}} if stop == "refusal" else {}
         if self.chance(2):
-            more["container"] = {"id": self.new("container")}
-        replied = m.replied(stop, *self.some_blocks(), *calls, usage=usage, model="m", **more)
+            more["container"] = {"id": self.make_new("container")}
+        replied = m.make_replied(stop, *self.some_blocks(), *calls, usage=usage, model="m", **more)
         return evolve(replied, thread=Thread(f"msg_{round_}", round_, "f") if round_ % 3 == 1 else None)
 
     def some_content(self) -> str:
@@ -227,10 +227,10 @@ class Drawing:
         call = next((call for call in self.calls() if call.id == call_id), None)
         iteration = self.here.iterations + (1 if self.chance(10) else 0)
         attempt = 1 if call is None or self.chance(4) else call.attempts
-        above = self._above() if self.chance(2) else ()
+        above = self._draw_above() if self.chance(2) else ()
         return ev.Ended(call_id, result, iteration=iteration, attempt=attempt, above=above, spent=spent)
 
-    def _above(self) -> tuple[tuple[int, int], ...]:
+    def _draw_above(self) -> tuple[tuple[int, int], ...]:
         """Which runs of the calls above it is in; now and then other ones."""
         runs = self.here.setup.runs
         return tuple((iteration, run + 1) for iteration, run in runs) if self.chance(6) else runs
@@ -251,7 +251,7 @@ class Drawing:
         call = next((call for call in self.calls() if call.id == call_id), None)
         within = (*above.within, (iteration, call_id, 1 if call is None else call.attempts + 1))
         setup = m.setup(**self.some_setup() | {"depth": above.depth + 1, "within": within, "loop_id": above.loop_id})
-        return ev.Opened(setup, (m.user(self.new("task")),), path=(*self.path, call_id))
+        return ev.Opened(setup, (m.user(self.make_new("task")),), path=(*self.path, call_id))
 
     def calls(self) -> Sequence[Call]:
         return self.here.round.calls if self.here.round else ()
@@ -263,5 +263,5 @@ class Drawing:
         return self.rng.choice(fitting if fitting and not self.chance(10) else anybody)
 
     def some_messages(self) -> tuple[str, ...]:
-        first = m.user(self.new("injected"))
-        return (first, m.system(self.new("injected"))) if self.chance(4) else (first,)
+        first = m.user(self.make_new("injected"))
+        return (first, m.system(self.make_new("injected"))) if self.chance(4) else (first,)

@@ -26,7 +26,7 @@ PARAMS: dict[str, tuple[Any, ...]] = {
 
 def some_edit(world: Drawing) -> ev.HistoryEdited:
     """A shorter history; now and then one that does not fit."""
-    return ev.HistoryEdited(some_splices(world) or (Splice(0, 0, (m.user(world.new("edited")),)),))
+    return ev.HistoryEdited(some_splices(world) or (Splice(0, 0, (m.user(world.make_new("edited")),)),))
 
 
 def some_compaction(world: Drawing, *, edits: bool) -> ev.HistoryEdited:
@@ -49,9 +49,9 @@ def some_splices(world: Drawing) -> tuple[Splice, ...]:
         return (Splice(len(messages), len(messages) + 1),)
     begins = [at for at, text in enumerate(messages) if begins_turn(text)]
     start, stop = sorted(world.rng.choice([*begins, len(messages)]) for _ in range(2))
-    first = () if stop < len(messages) and world.chance(2) else (m.user(world.new("summary")),)
+    first = () if stop < len(messages) and world.chance(2) else (m.user(world.make_new("summary")),)
     splices = [Splice(start, stop, first)] if start < stop or first else []
-    hidden = {at: masked(messages[at]) for at in range(stop, len(messages)) if '"tool_result"' in messages[at]}
+    hidden = {at: mask(messages[at]) for at in range(stop, len(messages)) if '"tool_result"' in messages[at]}
     masks = [Splice(at, at + 1, (text,)) for at, text in hidden.items() if text != messages[at] and world.chance(2)]
     return (*splices, *masks)
 
@@ -70,7 +70,7 @@ def begins_turn(text: str) -> bool:
     return message["role"] == "user" and isinstance(message["content"], str)
 
 
-def masked(text: str) -> str:
+def mask(text: str) -> str:
     """A message whose results say nothing any more."""
     message = decode(text)
     blocks = [block | {"content": "-"} if block["type"] == "tool_result" else block for block in message["content"]]
@@ -85,11 +85,11 @@ def some_taking(world: Drawing) -> ev.HistoryTaken:
         return ev.HistoryTaken(splices, None, keeps)
     known = round_of(world.state.root)
     if known is None or known.reply is None or world.chance(4):
-        blocks = [m.call(world.new("own"), "once"), m.call(world.new("own"), "pure")]
+        blocks = [m.call(world.make_new("own"), "once"), m.call(world.make_new("own"), "pure")]
     else:
         blocks = decode(known.reply)["content"]
     if world.chance(3):
-        blocks = [m.thinking(world.new("own")), *blocks, m.call(world.new("own"), "pure")]
+        blocks = [m.thinking(world.make_new("own")), *blocks, m.call(world.make_new("own"), "pure")]
     if world.chance(6):
         blocks = [{**block, "input": {"a": 5}} if block["type"] == "tool_use" else block for block in blocks]
     if world.chance(20):

@@ -36,7 +36,7 @@ def system(text: str = "be brief") -> str:
     return encode({"role": "system", "content": [{"type": "text", "text": text}]})
 
 
-def opened(*messages: str, **changes: Any) -> ev.Opened:
+def make_opened(*messages: str, **changes: Any) -> ev.Opened:
     return ev.Opened(setup=setup(**changes), messages=messages or (user(),))
 
 
@@ -44,7 +44,7 @@ def text(words: str) -> dict[str, Any]:
     return {"type": "text", "text": words}
 
 
-def said(*blocks: Any) -> str:
+def make_said(*blocks: Any) -> str:
     """An assistant message."""
     return encode({"role": "assistant", "content": list(blocks)})
 
@@ -69,20 +69,20 @@ def server_result(call_id: str) -> dict[str, Any]:
     return {"type": "web_search_tool_result", "tool_use_id": call_id, "content": []}
 
 
-def replied(stop_reason: str | None, *blocks: Any, **more: Any) -> ev.Replied:
+def make_replied(stop_reason: str | None, *blocks: Any, **more: Any) -> ev.Replied:
     return ev.Replied(read_reply({"content": list(blocks), "stop_reason": stop_reason, **more}))
 
 
 def asks(*call_ids: str, why: Why = Why.APPROVAL) -> ev.Judged:
     """The policies want the caller's word on these calls, and let the others run."""
-    return judged(**dict.fromkeys(call_ids, Wait(why)))
+    return make_judged(**dict.fromkeys(call_ids, Wait(why)))
 
 
-def judged(**results: PolicyResult) -> ev.Judged:
+def make_judged(**results: PolicyResult) -> ev.Judged:
     return ev.Judged(tuple(results.items()))
 
 
-def decided(**decisions: DecisionRecord) -> ev.Decided:
+def make_decided(**decisions: DecisionRecord) -> ev.Decided:
     return ev.Decided(tuple(decisions.items()))
 
 
@@ -95,7 +95,7 @@ def child(state: State, *path: str, **changes: Any) -> ev.Opened:
     return ev.Opened(setup(depth=above.setup.depth + 1, within=within, **changes), (user("task"),), path=path)
 
 
-def started_by(event: ev.Event) -> tuple[str, ...] | None:
+def find_started(event: ev.Event) -> tuple[str, ...] | None:
     """Return the call that an event starts, by its path."""
     match event:
         case ev.Started(call_id=call_id):
@@ -120,13 +120,13 @@ def answer(content: Any = "mine", **more: Any) -> DecisionRecord:
     return DecisionRecord("answer", encode(content), **more)
 
 
-def ended(call_id: str, content: Any = "done") -> ev.Ended:
+def make_ended(call_id: str, content: Any = "done") -> ev.Ended:
     return ev.Ended(call_id, Result(encode(content)))
 
 
-def after(*events: ev.Event, **changes: Any) -> State:
+def state_after(*events: ev.Event, **changes: Any) -> State:
     """The state of a loop after these events."""
-    return go(begin(opened(**changes)), *events)
+    return go(begin(make_opened(**changes)), *events)
 
 
 # What comes of a request.

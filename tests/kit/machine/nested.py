@@ -24,29 +24,29 @@ def _path(path: str) -> Path:
     return tuple(path.split("/")) if path else ()
 
 
-def asked(path: str, *names: str, tool: str = "pure") -> tuple[ev.Event, ...]:
+def ask(path: str, *names: str, tool: str = "pure") -> tuple[ev.Event, ...]:
     """A loop asks, and its reply has these calls."""
-    return at(path, ev.Requested(), m.replied("tool_use", *(m.call(name, tool) for name in names), **USED))
+    return at(path, ev.Requested(), m.make_replied("tool_use", *(m.call(name, tool) for name in names), **USED))
 
 
-def over(path: str, words: str = "found") -> tuple[ev.Event, ...]:
+def finish(path: str, words: str = "found") -> tuple[ev.Event, ...]:
     """A loop asks, and that was all."""
-    return at(path, ev.Requested(), m.replied("end_turn", m.text(words), **USED))
+    return at(path, ev.Requested(), m.make_replied("end_turn", m.text(words), **USED))
 
 
-def begun(*names: str, inside: tuple[str, ...] = (), tool: str = "pure", **changes: Any) -> State:
+def begin_with_calls(*names: str, inside: tuple[str, ...] = (), tool: str = "pure", **changes: Any) -> State:
     """A loop with these calls, and a loop inside of each; `inside`: the paths of more, after a round of their own."""
-    state = m.go(m.after(**changes), *asked("", *names, tool=tool))
+    state = m.go(m.state_after(**changes), *ask("", *names, tool=tool))
     for name in names:
         state = step(state, m.child(state, name, **changes))
     for path in inside:
         above, _, call_id = path.rpartition("/")
-        state = m.go(state, *asked(above, call_id))
+        state = m.go(state, *ask(above, call_id))
         state = step(state, m.child(state, *path.split("/"), **changes))
     return state
 
 
-def inside(state: State, path: str = "p") -> Loop:
+def loop_inside(state: State, path: str = "p") -> Loop:
     """The loop at a path."""
     return state.loops[_path(path)]
 
@@ -58,4 +58,4 @@ def kinds(state: State) -> dict[str, str]:
 
 def waits(path: str) -> tuple[ev.Event, ...]:
     """A loop asks, and its one call waits for the caller."""
-    return (*asked(path, "a"), *at(path, m.asks("a")))
+    return (*ask(path, "a"), *at(path, m.asks("a")))

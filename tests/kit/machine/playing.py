@@ -56,7 +56,7 @@ class Play:
     state: State = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        first = m.opened(limits=self.limits.get((), UNLIMITED), texts=self.texts)
+        first = m.make_opened(limits=self.limits.get((), UNLIMITED), texts=self.texts)
         self.journal.append(first)
         self.state = begin(first)
 
@@ -117,7 +117,9 @@ class Play:
                 self._begin("request", path)
             case RunCall(call_id=call_id):
                 self._begin("tool", (*path, call_id))
-                self.take(self.opened(path, call_id) if call_id.startswith("p") else ev.Started(call_id, path=path))
+                self.take(
+                    self.open_inside(path, call_id) if call_id.startswith("p") else ev.Started(call_id, path=path)
+                )
             case CancelRequest():
                 self.under_way.remove(("request", path))
                 self.take(ev.RequestFailed(path=path))
@@ -139,7 +141,7 @@ class Play:
         """Whether it is under way until its end is recorded: a request is, and a tool that is not a loop."""
         return what == "request" or not path[-1].startswith("p")
 
-    def opened(self, path: Path, call_id: str) -> ev.Opened:
+    def open_inside(self, path: Path, call_id: str) -> ev.Opened:
         """The beginning of the loop inside a call."""
         above = self.at(*path)
         opened = m.child(self.state, *path, call_id)
@@ -151,15 +153,15 @@ class Play:
         what, path = chosen[0] if chosen else self.under_way[0]
         self.under_way.remove((what, path))
         if what == "tool":
-            self.take(evolve(m.ended(path[-1]), path=path[:-1], seconds=self.seconds))
+            self.take(evolve(m.make_ended(path[-1]), path=path[:-1], seconds=self.seconds))
             return
         script, said = self.scripts.get(path, ()), self.at(*path).iterations
         asked = script[said] if said < len(script) else None
         if asked is None:
-            reply = m.replied("end_turn", m.text("/".join(("done", *path))), usage=USAGE)
+            reply = m.make_replied("end_turn", m.text("/".join(("done", *path))), usage=USAGE)
         else:
             calls = [m.call(call_id, self.tool) for call_id in asked]
-            reply = m.replied("tool_use" if asked else "pause_turn", m.text("half"), *calls, usage=USAGE)
+            reply = m.make_replied("tool_use" if asked else "pause_turn", m.text("half"), *calls, usage=USAGE)
         self.take(evolve(reply, path=path, seconds=self.seconds))
 
     def count(self) -> int:
@@ -201,7 +203,7 @@ def trees(draw: st.DrawFn) -> dict[Path, Script]:
     return scripts
 
 
-def told(state: State) -> Any:
+def tell_outcome(state: State) -> Any:
     """What came of a tree: its history, what ran in it, and what each request used."""
     used = sorted((entry.path, entry.iteration) for entry in state.root.usage_log)
     return m.history(state), sorted(state.root.started), used, state.root.total_usage

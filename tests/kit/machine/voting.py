@@ -89,12 +89,12 @@ class Ballot:
         for each in self.asked:
             each.since = 0
 
-    def judged(self, result: Any, grants: list[Vote]) -> None:
+    def judge(self, result: Any, grants: list[Vote]) -> None:
         """The newest demands stand. One that stood already keeps its approvals."""
         if isinstance(result, Wait) and result.why is Why.APPROVAL:
             self.is_asked, old = True, list(self.asked)
             self.asked = [self._stands(old, each) for each in result.demands]
-            is_met = bool(self.yes or grants) and not self.unmet(grants)
+            is_met = bool(self.yes or grants) and not self.list_unmet(grants)
             self.waited = self.waited or not is_met
         elif isinstance(result, Reject) or (isinstance(result, DecisionRecord) and result.kind != "approve"):
             self.closed = True
@@ -105,7 +105,7 @@ class Ballot:
                 return Asked(demand, each.since)
         return Asked(demand, len(self.yes))
 
-    def approved(self, decision: DecisionRecord) -> None:
+    def approve(self, decision: DecisionRecord) -> None:
         if decision.content is not None and decision.content != self.input:
             self.reset()
             self.input = decision.content
@@ -113,16 +113,18 @@ class Ballot:
         self.yes.append(Vote(PERSONS[decision.by], decision.groups))
         self.had_say = True
 
-    def unmet(self, grants: Iterable[Vote] = ()) -> list[Asked]:
+    def list_unmet(self, grants: Iterable[Vote] = ()) -> list[Asked]:
         """The demands that neither persons nor one of these grants have met."""
         open_ = []
         for each in self.asked:
             counted = self.yes[each.since :] if each.demand.fresh else self.yes
-            open_ += [] if enough(each.demand, counted) else [each]
+            open_ += [] if is_enough(each.demand, counted) else [each]
         if not open_:
             return []
         for grant in grants:
-            if all(each.demand.need == 1 and not each.demand.fresh and enough(each.demand, [grant]) for each in open_):
+            if all(
+                each.demand.need == 1 and not each.demand.fresh and is_enough(each.demand, [grant]) for each in open_
+            ):
                 return []
         return open_
 
@@ -132,7 +134,7 @@ def fields_of(demand: Demand) -> tuple[Any, ...]:
     return (d.need, d.of, d.not_by, d.fresh, d.reason, d.rule, d.rule_digest, d.expires_in, d.remind_after, d.failed)
 
 
-def enough(demand: Demand, votes: Iterable[Vote]) -> bool:
+def is_enough(demand: Demand, votes: Iterable[Vote]) -> bool:
     """Whether so many different persons as it needs have voted who may."""
     named = demand.need > 1 or demand.of or demand.not_by
     barred = {PERSONS[name] for name in demand.not_by}
@@ -145,7 +147,7 @@ def enough(demand: Demand, votes: Iterable[Vote]) -> bool:
     return len(persons) >= demand.need
 
 
-def with_omitted(journal: Iterable[ev.Event]) -> Iterator[ev.Event]:
+def add_omitted(journal: Iterable[ev.Event]) -> Iterator[ev.Event]:
     """Yield the events of a journal, and before a start the judgement without results that it omits."""
     state: State | None = None
     for event in journal:
@@ -189,7 +191,7 @@ class Judge:
     def take(self, event: ev.Event) -> None:
         match event:
             case ev.Opened(path=(call_id,)):
-                self._started(self.calls[call_id])
+                self._start(self.calls[call_id])
                 self.below[call_id] = judge = Judge(self.depth + 1)
                 judge.started = self.started
                 judge.now = self.now
@@ -205,7 +207,7 @@ class Judge:
                 self.calls = {call.id: Ballot(call.name, call.input, call.input) for call in reply.calls()}
             case ev.Judged(results=results):
                 for name, result in results:
-                    self._judged(self.calls[name], result)
+                    self._judge(self.calls[name], result)
                 for call in self.calls.values():
                     call.is_judged, call.is_to_judge = True, call.is_to_judge and not call.had_say
             case ev.Decided(decisions=decisions):
@@ -214,22 +216,22 @@ class Judge:
                     if above:
                         self.below[above].take(ev.Decided(((below, decision),)))
                     else:
-                        self._decided(name, self.calls[name], decision)
+                        self._decide(name, self.calls[name], decision)
             case ev.GrantRevoked(grant_id=grant_id):
                 del self.grants[grant_id]
             case ev.Started(call_id=call_id):
-                self._started(self.calls[call_id])
+                self._start(self.calls[call_id])
             case ev.Ended(call_id=call_id, result=None) if self.calls[call_id].tool not in REPEATABLE:
-                self._lost(self.calls[call_id])
+                self._lose(self.calls[call_id])
             case ev.Ended(call_id=call_id):
                 self.below.pop(call_id, None)
                 self.calls[call_id].running, self.calls[call_id].closed = False, True
             case ev.Woken(changed_tools=names):
                 for name, call in self.calls.items():
                     if call.running and name not in self.below:
-                        self._lost(call)
+                        self._lose(call)
                     if call.tool in {each.split("/")[0] for each in names}:
-                        self._changed(call)
+                        self._change(call)
                 for name, judge in self.below.items():
                     begin = self.calls[name].tool + "/"
                     theirs = tuple(each[len(begin) :] for each in names if each.startswith(begin))
@@ -243,32 +245,32 @@ class Judge:
                 for judge in self.below.values():
                     judge.take(event)
 
-    def standing(self, call: Ballot) -> list[Vote]:
+    def list_standing(self, call: Ballot) -> list[Vote]:
         """The votes of the grants that cover what would run."""
         until = [each for each in self.grants.values() if each.until is None or each.until > self.now]
         return [each.vote for each in until if (each.tool, each.input) == (call.tool, call.input)]
 
-    def _judged(self, call: Ballot, result: Any) -> None:
-        call.judged(result, self.standing(call))
+    def _judge(self, call: Ballot, result: Any) -> None:
+        call.judge(result, self.list_standing(call))
         is_edit = isinstance(result, DecisionRecord) and result.kind == "approve" and result.content is not None
         if is_edit and not (call.asked or call.yes):
             assert isinstance(result, DecisionRecord)
             call.input = str(result.content)
 
-    def _decided(self, name: str, call: Ballot, decision: DecisionRecord) -> None:
+    def _decide(self, name: str, call: Ballot, decision: DecisionRecord) -> None:
         if decision.kind in ("deny", "answer"):
             call.closed = True
             return
-        call.approved(decision)
+        call.approve(decision)
         if decision.remember is not None:
             given = Given(call.yes[-1], call.tool, call.input, decision.remember.expires_at)
             self.grants[f"{self.iteration}/{name}"] = given
 
-    def _started(self, call: Ballot) -> None:
+    def _start(self, call: Ballot) -> None:
         assert not call.is_to_judge, "no policy has judged it"
         assert not call.closed, "it was denied, answered or has its result"
-        standing = self.standing(call)
-        unmet = call.unmet(standing)
+        standing = self.list_standing(call)
+        unmet = call.list_unmet(standing)
         assert not unmet, f"{unmet} is not met by {call.yes} and the grants {standing}"
         assert not call.waited or call.had_say or standing, "it waited, and has no approval since"
         notes = {"edited"} if call.input != call.proposed else set()
@@ -281,14 +283,14 @@ class Judge:
         notes |= {"rerun"} if call.starts and call.tool not in REPEATABLE else set()
         call.running, call.starts = True, call.starts + 1
 
-    def _changed(self, call: Ballot) -> None:
+    def _change(self, call: Ballot) -> None:
         """Its tool is another one now. A call that persons had to do with begins again, unless it was started."""
         if not call.starts and not call.closed and (call.yes or call.asked):
             call.changed = True
             call.waited = True
             call.reset()
 
-    def _lost(self, call: Ballot) -> None:
+    def _lose(self, call: Ballot) -> None:
         call.running = False
         if call.tool not in REPEATABLE:
             call.reset()

@@ -84,11 +84,11 @@ class World(Drawing):
         **changes: Any,
     ) -> None:
         """`without`: events that do not happen in this world; `changes`: what of the setup is not drawn."""
-        super().__init__(rng, m.after())
+        super().__init__(rng, m.state_after())
         self.without = without
         self.forks = forks
         self.nested = self.chance(2) if nested is None else nested
-        self.begin(m.opened(m.user(), **(self.some_setup() | changes)))
+        self.begin(m.make_opened(m.user(), **(self.some_setup() | changes)))
 
     def begin(self, first: ev.Opened | ev.Adopted) -> None:
         self.state = begin(first)
@@ -103,7 +103,7 @@ class World(Drawing):
 
     def fork(self) -> None:
         """From here on it is a copy that goes on."""
-        self.begin(ev.Adopted(fork(self.state, self.new("loop"), self.time()["at"])))
+        self.begin(ev.Adopted(fork(self.state, self.make_new("loop"), self.time()["at"])))
 
     def edits(self) -> bool:
         """Whether what is in the history may be lost from it in this world."""
@@ -113,9 +113,9 @@ class World(Drawing):
 
     def make(self, kind: type[ev.Event]) -> ev.Event:
         """An event of a kind: one that fits the state, as a rule, and now and then one that does not."""
-        return self._timed(self._makers()[kind]())
+        return self._add_time(self._makers()[kind]())
 
-    def _timed(self, event: ev.Event) -> ev.Event:
+    def _add_time(self, event: ev.Event) -> ev.Event:
         event = evolve(event, **self.time())
         return evolve(event, path=self.path) if isinstance(event, BELOW) and not event.path else event
 
@@ -123,67 +123,67 @@ class World(Drawing):
         return {
             ev.Requested: ev.Requested,
             ev.Replied: self.some_reply,
-            ev.RequestFailed: self._failed,
-            ev.Judged: self._judged,
-            ev.Decided: self._decided,
-            ev.Approved: lambda: ev.Approved(self._decided().decisions),
+            ev.RequestFailed: self._make_failed,
+            ev.Judged: self._make_judged,
+            ev.Decided: self._make_decided,
+            ev.Approved: lambda: ev.Approved(self._make_decided().decisions),
             ev.Started: lambda: ev.Started(self.a_call(Status.CLEARED, Status.PROPOSED)),
-            ev.Ended: self._ended,
+            ev.Ended: self._make_ended,
             ev.Ticked: self.some_tick,
             ev.TurnEnded: lambda: ev.TurnEnded(waits=self.chance(2)),
-            ev.Continued: self._continued,
-            ev.Stopped: lambda: ev.Stopped(self.new("enough"), waits=self.chance(2)),
-            ev.HistoryEdited: self._edited,
+            ev.Continued: self._make_continued,
+            ev.Stopped: lambda: ev.Stopped(self.make_new("enough"), waits=self.chance(2)),
+            ev.HistoryEdited: self._make_edited,
             ev.HistoryTaken: lambda: some_taking(self),
-            ev.Changed: self._changed,
+            ev.Changed: self._make_changed,
             ev.GrantRevoked: self.some_revocation,
             ev.LinksRevoked: lambda: ev.LinksRevoked(self.rng.choice((None, "a")), by="ana"),
             ev.MetadataChanged: lambda: ev.MetadataChanged((("title", None, "Two"),), by="ana"),
             ev.FollowedUp: lambda: ev.FollowedUp(self.some_messages(), replace_last=self.edits() and self.chance(3)),
-            ev.Said: self._saying,
-            ev.Withdrawn: self._withdrawn,
-            ev.Woken: self._woken,
+            ev.Said: self._make_said,
+            ev.Withdrawn: self._make_withdrawn,
+            ev.Woken: self._make_woken,
             ev.Restored: ev.Restored,
         }
 
-    def _saying(self) -> ev.Said:
-        name, messages = self.new("said"), self.some_messages()
+    def _make_said(self) -> ev.Said:
+        name, messages = self.make_new("said"), self.some_messages()
         brought = ("get_location", "pure", name) if self.count % 4 == 0 else ()
         tools = tuple(encode({"name": each, "input_schema": {"type": "object"}}) for each in brought)
         return ev.Said(name, messages, by="ana", tools=tools)
 
-    def _withdrawn(self) -> ev.Withdrawn:
+    def _make_withdrawn(self) -> ev.Withdrawn:
         kept = [each.id for each in self.state.root.kept]
         return ev.Withdrawn(self.rng.choice(kept) if kept else "nothing", by="ana")
 
-    def _failed(self) -> ev.RequestFailed:
+    def _make_failed(self) -> ev.RequestFailed:
         retryable = not self.path or not self.chance(3)
         if self.chance(2):
             return ev.RequestFailed(Failure("model", "overloaded", 529, retryable=retryable))
         refused = Thread(None, 0, "f", "thread_not_found") if self.here.iterations % 2 else None
         return ev.RequestFailed(thread=refused)
 
-    def _ended(self) -> ev.Ended:
+    def _make_ended(self) -> ev.Ended:
         return ev.Ended(self.a_call(Status.RUNNING), None) if self.chance(6) else self.some_end()
 
-    def _continued(self) -> ev.Continued:
+    def _make_continued(self) -> ev.Continued:
         return ev.Continued(self.some_messages() if self.chance(2) and not self.has_failed() else ())
 
     def has_failed(self) -> bool:
         return isinstance(self.state.root.phase, Failed)
 
-    def _edited(self) -> ev.HistoryEdited:
+    def _make_edited(self) -> ev.HistoryEdited:
         compacts = self.path or not self.edits() or (isinstance(self.here.phase, Ready) and self.chance(2))
         return some_compaction(self, edits=self.edits()) if compacts else some_edit(self)
 
-    def _changed(self) -> ev.Changed:
+    def _make_changed(self) -> ev.Changed:
         limits = self.rng.choice((self.some_limits(), Limits(max_iterations=50)))
         if isinstance(self.here.phase, Finished) or self.chance(2):
             return ev.Changed(limits=limits)
         names = self.rng.choice(((), ("container",)))
         return ev.Changed(some_params(self, compaction=self.edits()), names, limits if self.chance(4) else None)
 
-    def _judged(self) -> ev.Judged:
+    def _make_judged(self) -> ev.Judged:
         round_ = self.here.round
         open_ = [] if round_ is None else list_to_judge(round_.calls)
         results = tuple((call.id, self.some_result()) for call in open_ if self.chance(2))
@@ -192,7 +192,7 @@ class World(Drawing):
         only = tuple(call.id for call in open_) if round_ is not None and round_.calls.members else ()
         return ev.Judged(results, stop=self.chance(15), reason="because", only=only)
 
-    def _decided(self) -> ev.Decided:
+    def _make_decided(self) -> ev.Decided:
         found = [place for place in waiting(self.state) if not self.chance(4)]
         if not found or self.chance(10):
             found += [(self.path, call) for call in self.calls()[:1]]
@@ -203,7 +203,7 @@ class World(Drawing):
         foreign = [("toolu_foreign", m.DENY), *decisions]
         return ev.Decided(tuple(decisions if decisions and not self.chance(25) else foreign))
 
-    def _woken(self) -> ev.Woken:
+    def _make_woken(self) -> ev.Woken:
         setup = self.here.setup
         pick = self.rng.choice
         drift: dict[str, Any] = {"max_parallel_tools": pick((1, 4)), "tools": pick((m.TOOLS, m.OTHER_TOOLS))}
@@ -238,7 +238,7 @@ class World(Drawing):
             case SendRequest():
                 return self.make(ev.Requested)
             case CancelRequest():
-                return self._timed(ev.RequestFailed())
+                return self._add_time(ev.RequestFailed())
             case Judge() if self.chance(6) and any(call.status is Status.WAITING for call in self.calls()):
                 return self.make(self.rng.choice((ev.Decided, ev.Approved)))  # while the others are judged
             case Judge(calls=calls):
@@ -246,20 +246,20 @@ class World(Drawing):
             case RunCall(call_id=call_id):
                 return self._start(call_id)
             case Conclude(call_id=call_id):
-                return self._concluded(call_id)
+                return self._conclude(call_id)
             case EndTurn():
                 return self.make(ev.TurnEnded)
 
     def _start(self, call_id: str) -> ev.Event:
         if self.nested and len(self.path) < DEEPEST and not self.chance(3):
-            return self._timed(self.a_child(call_id))
-        return self._timed(ev.Started(call_id))
+            return self._add_time(self.a_child(call_id))
+        return self._add_time(ev.Started(call_id))
 
-    def _concluded(self, call_id: str) -> ev.Event:
+    def _conclude(self, call_id: str) -> ev.Event:
         result = answer_of(self.state.loops[(*self.path, call_id)], self.here.setup.texts)
         call = next(call for call in self.calls() if call.id == call_id)
         run: dict[str, Any] = {} if self.chance(3) else {"iteration": self.here.iterations, "attempt": call.attempts}
-        return self._timed(ev.Ended(call_id, result, **run))
+        return self._add_time(ev.Ended(call_id, result, **run))
 
     def _answer(self) -> ev.Event:
         """What comes of a request; where the caller said stop meanwhile, all of it."""
@@ -269,7 +269,7 @@ class World(Drawing):
             return self.make(self.rng.choice((ev.RequestFailed, *([ev.Woken] if stopping else []))))
         return self.make(ev.Replied)
 
-    def busy(self) -> bool:
+    def is_busy(self) -> bool:
         """Whether a driver has something to do or to wait for."""
         return bool(outstanding(self.state)) or under_way(self.state)
 
@@ -301,11 +301,11 @@ class World(Drawing):
             return self.make(ev.Said)
         if ev.HistoryTaken not in self.without and self.chance(20):
             return self.make(ev.HistoryTaken)
-        if self.busy() and not self.chance(15 if self.nested else 5):  # a tree needs its time to grow
+        if self.is_busy() and not self.chance(15 if self.nested else 5):  # a tree needs its time to grow
             return self.perform()
-        return self.make(self._said())
+        return self.make(self._choose_said())
 
-    def _said(self) -> type[ev.Event]:
+    def _choose_said(self) -> type[ev.Event]:
         """What the caller says, or whatever."""
         phase, pick = self.state.root.phase, self.rng.choice
         if isinstance(phase, Finished) and isinstance(phase.termination, LIMITS) and self.chance(2):
@@ -341,7 +341,7 @@ class World(Drawing):
     def finish_work(self) -> World:
         """Drive on until it is the caller's turn, without the caller's saying anything."""
         for _ in range(1000):
-            if not self.busy():
+            if not self.is_busy():
                 return self
             self.take(self.perform())
         raise AssertionError(f"the driver never comes to an end: {self.state}")

@@ -32,7 +32,9 @@ def asks(*demands: Demand, **more: Any) -> Wait:
 
 def asked(*demands: Demand, tool: str = "once", expires_in: float | None = None, **setup: Any) -> State:
     """A loop in which the call `c` waits for these demands."""
-    return m.after(m.replied("tool_use", m.call("c", tool)), m.judged(c=asks(*demands, expires_in=expires_in)), **setup)
+    return m.state_after(
+        m.make_replied("tool_use", m.call("c", tool)), m.make_judged(c=asks(*demands, expires_in=expires_in)), **setup
+    )
 
 
 def says(state: State, by: str | None, *groups: str, kind: Any = "approve", edit: Any = None, **more: Any) -> State:
@@ -51,7 +53,7 @@ def left(state: State) -> tuple[int, ...]:
 
 
 def judged_again(state: State, result: PolicyResult | None) -> State:
-    return step(state, ev.Judged() if result is None else m.judged(c=result))
+    return step(state, ev.Judged() if result is None else m.make_judged(c=result))
 
 
 def lost(*demands: Demand) -> State:
@@ -126,7 +128,7 @@ def test_the_same_events_decide_and_approve() -> None:
     with pytest.raises(DecisionConflict, match="digests differ"):
         step(asked(TWO), event)
     with pytest.raises(IllegalCommand, match="a decision is not allowed"):
-        step(m.after(), event)
+        step(m.state_after(), event)
 
 
 # --- edits -----------------------------------------------------------------------------------------------------------
@@ -249,8 +251,8 @@ def test_a_copy_needs_its_own_approvals() -> None:
 def test_a_settled_call_that_a_caller_runs_again_needs_its_demands() -> None:
     """The order to run it again is one nameless approval."""
     state = says(says(asked(TWO), "ana"), "bo")
-    state = m.go(state, ev.Continued(), ev.Started("c"), m.ended("c"))
-    state = step(state, ev.HistoryTaken(reply=m.said(m.call("c")), rerun=("c",)))
+    state = m.go(state, ev.Continued(), ev.Started("c"), m.make_ended("c"))
+    state = step(state, ev.HistoryTaken(reply=m.make_said(m.call("c")), rerun=("c",)))
     assert (the_call(state).status, left(state)) == (Status.WAITING, (2,))
 
 
@@ -276,8 +278,8 @@ def test_a_call_whose_demands_are_not_met_does_not_start() -> None:
 def granted(*demands: Demand, by: str = "ana", groups: tuple[str, ...] = ("finance",)) -> State:
     """A person gave a grant with the call `c`; a later call of the same input is judged."""
     state = says(asked(), by, *groups, remember=GrantSpec())
-    state = m.go(state, ev.Continued(), ev.Started("c"), m.ended("c"), ev.TurnEnded(), ev.Continued())
-    return m.go(state, m.replied("tool_use", m.call("d")), m.judged(d=asks(*demands)))
+    state = m.go(state, ev.Continued(), ev.Started("c"), m.make_ended("c"), ev.TurnEnded(), ev.Continued())
+    return m.go(state, m.make_replied("tool_use", m.call("d")), m.make_judged(d=asks(*demands)))
 
 
 @pytest.mark.parametrize(
@@ -301,8 +303,8 @@ def test_a_grant_speaks_for_its_giver(demands: tuple[Demand, ...], status: Statu
 def test_a_grant_is_not_the_second_of_two_approvals() -> None:
     """Bo edits a call into what ana granted: a rule that wants two persons then needs a second one who decides."""
     state = says(asked(), "ana", remember=GrantSpec())
-    state = m.go(state, ev.Continued(), ev.Started("c"), m.ended("c"), ev.TurnEnded(), ev.Continued())
-    state = m.go(state, m.replied("tool_use", m.call("c", input={"a": 2})), m.judged(c=asks()))
+    state = m.go(state, ev.Continued(), ev.Started("c"), m.make_ended("c"), ev.TurnEnded(), ev.Continued())
+    state = m.go(state, m.make_replied("tool_use", m.call("c", input={"a": 2})), m.make_judged(c=asks()))
     state = step(says(state, "bo", edit=1), ev.Continued())
     assert the_call(judged_again(state, asks())).status is Status.CLEARED
     waits = judged_again(state, asks(TWO))
@@ -333,7 +335,9 @@ def test_a_grant_is_refused_where_its_giver_alone_is_not_enough() -> None:
 def test_a_decision_on_one_call_expires_no_other() -> None:
     """Ana's clock is a day ahead: her own decision is too late by it, and nothing else has changed."""
     calls = [m.call("c"), m.call("d")]
-    state = m.after(m.replied("tool_use", *calls), m.judged(c=asks(expires_in=60.0), d=asks(expires_in=60.0)))
+    state = m.state_after(
+        m.make_replied("tool_use", *calls), m.make_judged(c=asks(expires_in=60.0), d=asks(expires_in=60.0))
+    )
     late = DecisionRecord("deny", by="ana", at=86_400.0)
     with pytest.raises(AlreadyDecided, match="expired at"):
         step(state, ev.Decided((("c", late),)))

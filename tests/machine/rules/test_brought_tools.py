@@ -30,7 +30,7 @@ def tools_of(state: State) -> list[str]:
 
 def test_what_a_person_brings_joins_the_tools_and_is_that_persons() -> None:
     """Twice in one message counts once: the first definition stays."""
-    state = fold([m.opened(), said(defined("where", description="1"), defined("where", description="2"))])
+    state = fold([m.make_opened(), said(defined("where", description="1"), defined("where", description="2"))])
     assert (tools_of(state), brought(state)) == (["where"], frozenset({"where"}))
     assert state.root.setup.find_definitions()["where"]["description"] == "1"
 
@@ -39,14 +39,14 @@ def test_a_tool_that_the_loop_has_or_had_is_left_as_it_is() -> None:
     """Its own, one of the parameters, and those that a deploy took away."""
     params = encode({"tools": [{"type": "web_search", "name": "search"}, {"type": "nameless"}]})
     gone = ToolFacts("lost", "once", "always", "d9")
-    opened = m.opened(params=params, gone_tools=(gone,), gone=frozenset({"older"}))
+    opened = m.make_opened(params=params, gone_tools=(gone,), gone=frozenset({"older"}))
     state = fold([opened, said(*map(defined, ("once", "search", "lost", "older")))])
     assert (state.root.setup, brought(state)) == (opened.setup, frozenset())
 
 
 def test_a_tool_that_is_taken_out_of_the_parameters_is_nobodys() -> None:
     """If the server defines it later, it is the server's."""
-    state = fold([m.opened(), said(defined("where"), defined("there"))])
+    state = fold([m.make_opened(), said(defined("where"), defined("there"))])
     state = step(state, ev.Changed(encode({"tools": [decode(defined("there"))]}), ("tools",)))
     assert brought(state) == {"there"}
     state = step(state, ev.Changed(encode({"tools": [decode(defined("where"))]}), ("tools",)))
@@ -54,7 +54,7 @@ def test_a_tool_that_is_taken_out_of_the_parameters_is_nobodys() -> None:
 
 
 def test_another_driver_keeps_what_was_brought() -> None:
-    state = fold([m.opened(), said(defined("where"))])
+    state = fold([m.make_opened(), said(defined("where"))])
     woken = step(state, ev.Woken(evolve(state.root.setup, tools=m.OTHER_TOOLS)))
     assert (tools_of(woken), brought(woken)) == (["where"], frozenset({"where"}))
     assert brought(step(state, ev.Woken(evolve(state.root.setup, params="{}")))) == frozenset()
@@ -63,9 +63,9 @@ def test_another_driver_keeps_what_was_brought() -> None:
 def test_a_brought_tool_is_dropped_for_one_of_the_same_name() -> None:
     """The rest of the parameters stays, also what has no name. Tools that were not brought stay, too."""
     params = encode({"model": "m", "tools": [{"type": "nameless"}, {"name": "own"}]})
-    setup = step(fold([m.opened(params=params)]), said(defined("where"))).root.setup
+    setup = step(fold([m.make_opened(params=params)]), said(defined("where"))).root.setup
     assert drop_brought(setup, {"own"}) is setup
     dropped = drop_brought(setup, {"where", "own"})
     assert (dropped.params, dropped.brought) == (params, frozenset())
-    alone = step(fold([m.opened(params=encode({"model": "m"}))]), said(defined("where"))).root.setup
+    alone = step(fold([m.make_opened(params=encode({"model": "m"}))]), said(defined("where"))).root.setup
     assert drop_brought(alone, {"where"}).params == encode({"model": "m"})

@@ -152,7 +152,7 @@ def test_costs_of_a_reply_may_be_more_or_fewer_than_its_parts(costs: list[Cost])
 
 def spent(*costs: Cost, limit: str = "5") -> State:
     """Return a loop with this budget after replies with these costs, each of a user turn."""
-    state = m.after(limits=Limits(budget=Budget(cost=Decimal(limit))))
+    state = m.state_after(limits=Limits(budget=Budget(cost=Decimal(limit))))
     for cost in costs:
         state = m.go(state, ev.Requested(), reply(cost), ev.FollowedUp((m.user(),)))
     return state
@@ -176,7 +176,7 @@ def test_a_model_without_a_price_ends_the_loop() -> None:
 
 def test_without_prices_nothing_is_spent() -> None:
     """As in an old journal."""
-    state = m.go(m.after(limits=Limits(budget=Budget(cost=Decimal(5)))), ev.Requested(), reply())
+    state = m.go(m.state_after(limits=Limits(budget=Budget(cost=Decimal(5)))), ev.Requested(), reply())
     state = m.go(state, ev.FollowedUp((m.user(),)))
     assert state.root.total_usage.cost is None
     assert outstanding(state) == (SendRequest(),)

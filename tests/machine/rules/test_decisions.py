@@ -33,18 +33,18 @@ from toolloop.machine.values.jsontext import encode
 from toolloop.machine.values.setup import Limits, Texts
 
 EDIT = {"a": 2}
-ONE = m.replied("tool_use", m.call("c"))
-TWO = m.replied("tool_use", m.call("c", "pure"), m.call("d", "pure"))
+ONE = m.make_replied("tool_use", m.call("c"))
+TWO = m.make_replied("tool_use", m.call("c", "pure"), m.call("d", "pure"))
 
 
 def asking(why: Why = Why.APPROVAL, **changes: Any) -> State:
     """A loop in which the call `c` waits."""
-    return m.after(ONE, m.asks("c", why=why), **changes)
+    return m.state_after(ONE, m.asks("c", why=why), **changes)
 
 
 def lost(tool: str = "once", *events: ev.Event) -> State:
     """A loop in which the call `c` was started, and its driver is gone."""
-    return m.after(m.replied("tool_use", m.call("c", tool)), ev.Started("c"), ev.Woken(), *events)
+    return m.state_after(m.make_replied("tool_use", m.call("c", tool)), ev.Started("c"), ev.Woken(), *events)
 
 
 def uncertain() -> State:
@@ -74,7 +74,7 @@ def outcome(state: State, call_id: str = "c") -> Outcome | None:
 )
 def test_what_a_policy_decides_is_final(result: PolicyResult | None, status: Status, came: Outcome | None) -> None:
     """A call without a result of a policy may run; what one decides is not asked again, its own edit included."""
-    state = m.after(ONE, m.judged() if result is None else m.judged(c=result))
+    state = m.state_after(ONE, m.make_judged() if result is None else m.make_judged(c=result))
     call = the_call(state)
     assert (call.status, outcome(state), call.judged) == (status, came, True)
     assert m.phase(state) == ("decision_required" if status is Status.WAITING else "Running")
@@ -88,11 +88,11 @@ def test_what_a_policy_decides_is_final(result: PolicyResult | None, status: Sta
 def test_nothing_runs_before_all_of_the_round_is_judged_and_decided() -> None:
     """If one call waits, the caller is asked before any other starts, under `ready` too."""
     for execution in ("barrier", "ready"):
-        state = m.after(TWO, m.asks("c"), execution=execution)
+        state = m.state_after(TWO, m.asks("c"), execution=execution)
         assert (m.phase(state), outstanding(state)) == ("decision_required", ())
     assert outstanding(step(state, ev.Continued())) == (RunCall("d"),)
     with pytest.raises(UnknownCall, match="stranger") as refused:
-        m.after(ONE, m.asks("stranger"))
+        m.state_after(ONE, m.asks("stranger"))
     assert (refused.value.call, refused.value.known) == ("stranger", ("c",))
 
 
@@ -112,16 +112,16 @@ def test_each_kind_of_waiting_takes_its_own_decisions(why: Why, kind: str) -> No
     """The whole product: what is taken, and what is refused with the reason."""
     state = uncertain() if why is Why.UNCERTAIN else asking(why)
     if kind in TAKES[why]:
-        assert the_call(step(state, m.decided(c=DECISIONS[kind]))).status is TAKES[why][kind]
+        assert the_call(step(state, m.make_decided(c=DECISIONS[kind]))).status is TAKES[why][kind]
     else:
         with pytest.raises(IllegalCommand, match=f"cannot {kind} the call") as refused:
-            step(state, m.decided(c=DECISIONS[kind]))
+            step(state, m.make_decided(c=DECISIONS[kind]))
         assert set(refused.value.allowed) == set(TAKES[why])
 
 
 def test_a_decision_is_as_old_as_the_loop() -> None:
     """It is not older than the call it decides, whatever a clock says."""
-    decided = m.go(asking(), ev.Ticked(at=70.0), evolve(m.decided(c=evolve(m.DENY, at=3.0)), at=60.0))
+    decided = m.go(asking(), ev.Ticked(at=70.0), evolve(m.make_decided(c=evolve(m.DENY, at=3.0)), at=60.0))
     decision = the_call(decided).decision
     assert decision is not None
     assert decision.at == 70.0
@@ -130,7 +130,7 @@ def test_a_decision_is_as_old_as_the_loop() -> None:
 def test_a_loop_does_not_go_on_while_a_call_waits_under_barrier() -> None:
     """It says which call; under `ready` the others run meanwhile."""
     with pytest.raises(UndecidedCalls, match="wait for a decision: c") as refused:
-        step(m.after(TWO, m.asks("c")), ev.Continued())
+        step(m.state_after(TWO, m.asks("c")), ev.Continued())
     assert refused.value.calls == ("c",)
 
 
@@ -157,12 +157,12 @@ def test_a_digest_tells_loop_iteration_place_run_name_and_input_apart() -> None:
 
 def test_what_was_decided_is_judged_again_after_a_wake() -> None:
     """The caller's word satisfies a question; a call that ran before and cannot run any more is uncertain."""
-    woken = m.go(asking(), m.decided(c=m.APPROVE), ev.Woken(), ev.Continued())
+    woken = m.go(asking(), m.make_decided(c=m.APPROVE), ev.Woken(), ev.Continued())
     assert outstanding(woken) == (Judge(calls=("c",)),)
     assert the_call(step(woken, m.asks("c"))).status is Status.CLEARED
-    rerun = m.go(uncertain(), m.decided(c=m.RERUN), ev.Woken(), ev.Continued())
+    rerun = m.go(uncertain(), m.make_decided(c=m.RERUN), ev.Woken(), ev.Continued())
     assert the_call(step(rerun, m.asks("c"))).status is Status.CLEARED
-    gone = the_call(step(rerun, m.judged(c=Reject(Outcome.UNKNOWN_TOOL, "It is gone.")))).result
+    gone = the_call(step(rerun, m.make_judged(c=Reject(Outcome.UNKNOWN_TOOL, "It is gone.")))).result
     assert gone is not None
     assert gone.outcome is Outcome.UNCERTAIN
     assert "could not be run again" in gone.content
@@ -174,7 +174,7 @@ def test_what_was_decided_is_judged_again_after_a_wake() -> None:
 
 def timed(expires_in: float | None = 5.0, *, at: float = 100.0, why: Why = Why.APPROVAL, **changes: Any) -> State:
     """A loop in which `c` waits, from 100 s on, and `d` may run."""
-    return m.after(TWO, evolve(m.judged(c=Wait(why, expires_in=expires_in)), at=at), **changes)
+    return m.state_after(TWO, evolve(m.make_judged(c=Wait(why, expires_in=expires_in)), at=at), **changes)
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_a_call_waits_as_long_as_its_policy_says_or_else_the_setup(
     state = timed(expires_in, why=why, decision_timeout=timeout)
     assert the_call(state).expires_at == next_deadline(state) == deadline
     assert the_call(state, "d").expires_at is None
-    late = m.after(TWO, ev.Ticked(at=100.0), evolve(m.judged(c=Wait(why, expires_in=expires_in)), at=1.0))
+    late = m.state_after(TWO, ev.Ticked(at=100.0), evolve(m.make_judged(c=Wait(why, expires_in=expires_in)), at=1.0))
     assert the_call(late).expires_at == (None if expires_in is None else 100.0 + expires_in)
     assert the_call(timed(1e300)).expires_at == 253_402_300_799.0  # the year 9999
 
@@ -207,7 +207,7 @@ def test_at_the_deadline_it_is_too_late(at: float, *, expired: bool) -> None:
 
 def test_an_expired_call_that_had_run_is_not_said_not_to_have_run() -> None:
     """Started, lost, and then asked whether it may run again: the outcome of the first run is unknown."""
-    asked = m.go(lost("pure"), evolve(m.judged(c=Wait(Why.APPROVAL, expires_in=5.0)), at=100.0))
+    asked = m.go(lost("pure"), evolve(m.make_judged(c=Wait(Why.APPROVAL, expires_in=5.0)), at=100.0))
     result = the_call(step(asked, ev.Ticked(at=105.0))).result
     assert result is not None
     assert result.outcome is Outcome.EXPIRED
@@ -216,7 +216,7 @@ def test_an_expired_call_that_had_run_is_not_said_not_to_have_run() -> None:
 
 def test_an_uncertain_call_waits_for_ever() -> None:
     """Nothing is to be gained by guessing how it ended; not even if it had waited before it ran."""
-    approved = m.go(timed(), m.decided(c=m.APPROVE), ev.Woken(m.setup(tools=())))  # nothing may be repeated
+    approved = m.go(timed(), m.make_decided(c=m.APPROVE), ev.Woken(m.setup(tools=())))  # nothing may be repeated
     again = m.go(approved, ev.Continued(), ev.Started("c"), ev.Woken(), ev.Ticked(at=1e9))
     call = the_call(again)
     assert (call.status, call.why, call.expires_at, next_deadline(again)) == (
@@ -254,9 +254,9 @@ def test_a_decision_that_comes_too_late_is_refused(decision: DecisionRecord, *, 
     """It says that the call expired, and when; one in time counts however late it is carried out."""
     state = step(timed(), ev.Ticked(at=105.0)) if ticked else timed()
     with pytest.raises(AlreadyDecided, match=r"'c' expired at 1970-01-01T00:01:45\+00:00") as refused:
-        step(state, evolve(m.decided(c=decision), at=105.0))
+        step(state, evolve(m.make_decided(c=decision), at=105.0))
     assert refused.value.call == "c"
-    in_time = m.go(timed(), evolve(m.decided(c=m.APPROVE), at=104.9), ev.Ticked(at=1e9))
+    in_time = m.go(timed(), evolve(m.make_decided(c=m.APPROVE), at=104.9), ev.Ticked(at=1e9))
     assert the_call(in_time).status is Status.DECIDED
 
 
@@ -269,8 +269,8 @@ def test_a_decision_that_comes_too_late_is_refused(decision: DecisionRecord, *, 
 )
 def test_a_call_whose_end_is_unknown_is_repeated_or_uncertain(tool: str, cancelled: str, woken: str) -> None:
     """Cancelled: settled if it may be repeated. Lost with its driver: judged and run again then. Else it waits."""
-    reply = m.replied("tool_use", m.call("c", tool))
-    one = the_call(m.after(reply, ev.Started("c"), ev.Ended("c", None)))
+    reply = m.make_replied("tool_use", m.call("c", tool))
+    one = the_call(m.state_after(reply, ev.Started("c"), ev.Ended("c", None)))
     other = lost(tool)
     assert (one.status, the_call(other).status) == (cancelled, woken)
     assert isinstance(other.root.phase, Judging) == (woken == "cleared")
@@ -280,10 +280,18 @@ def test_a_call_whose_end_is_unknown_is_repeated_or_uncertain(tool: str, cancell
 
 def test_an_uncertain_call_holds_up_its_round_under_barrier() -> None:
     """Nothing else of the round starts, until a caller says how it ended, or it is run again by name."""
-    two = (m.replied("tool_use", m.call("c"), m.call("d")), m.judged(), ev.Started("c"), ev.Woken(), m.judged())
-    assert m.phase(m.after(*two)) == "decision_required"
-    assert outstanding(m.after(*two, execution="ready")) == (RunCall("d"),)
-    again = m.go(uncertain(), m.decided(c=m.RERUN), ev.Continued(), ev.Started("c"), m.ended("c"), ev.TurnEnded())
+    two = (
+        m.make_replied("tool_use", m.call("c"), m.call("d")),
+        m.make_judged(),
+        ev.Started("c"),
+        ev.Woken(),
+        m.make_judged(),
+    )
+    assert m.phase(m.state_after(*two)) == "decision_required"
+    assert outstanding(m.state_after(*two, execution="ready")) == (RunCall("d"),)
+    again = m.go(
+        uncertain(), m.make_decided(c=m.RERUN), ev.Continued(), ev.Started("c"), m.make_ended("c"), ev.TurnEnded()
+    )
     assert list(again.root.started) == ["c", "c"]
 
 
@@ -291,20 +299,20 @@ def end(attempt: int = 1, words: str = "done", *, iteration: int = 1, call_id: s
     return ev.Ended(call_id, Result(encode(words)), iteration=iteration, attempt=attempt)
 
 
-RERUN = (ev.TurnEnded(), m.decided(c=m.RERUN))
+RERUN = (ev.TurnEnded(), m.make_decided(c=m.RERUN))
 
 
 @pytest.mark.parametrize(
     ("state", "status"),
     [
-        (m.after(ONE, ev.Started("c")), Status.RUNNING),
+        (m.state_after(ONE, ev.Started("c")), Status.RUNNING),
         (lost("once"), Status.WAITING),
         (lost("once", ev.TurnEnded()), Status.WAITING),
         (lost("pure"), Status.CLEARED),
-        (lost("pure", m.judged()), Status.CLEARED),
+        (lost("pure", m.make_judged()), Status.CLEARED),
         (lost("pure", m.asks("c")), Status.WAITING),
-        (lost("pure", m.asks("c"), m.decided(c=m.APPROVE)), Status.DECIDED),
-        (lost("pure", m.judged(), ev.Started("c")), Status.RUNNING),
+        (lost("pure", m.asks("c"), m.make_decided(c=m.APPROVE)), Status.DECIDED),
+        (lost("pure", m.make_judged(), ev.Started("c")), Status.RUNNING),
     ],
 )
 def test_the_end_of_a_run_settles_its_call_wherever_it_stands(state: State, status: Status) -> None:
@@ -320,26 +328,26 @@ def test_the_end_of_a_run_settles_its_call_wherever_it_stands(state: State, stat
 )
 def test_an_end_of_no_run_of_this_round_changes_nothing(late: ev.Ended) -> None:
     """Another iteration, another call, a run that never was. Nor does one of a call that never ran."""
-    for state in (m.after(ONE, ev.Started("c")), lost("once"), lost("pure")):
+    for state in (m.state_after(ONE, ev.Started("c")), lost("once"), lost("pure")):
         assert step(state, late) == state
         assert step(state, evolve(late, result=None)) == state
-    for state in (m.after(ONE), asking()):
+    for state in (m.state_after(ONE), asking()):
         assert step(state, end()) == state
 
 
 @given(st.permutations([end(1, "first"), end(2, "second"), end(1, "first"), end(2, "other")]))
 def test_the_first_end_wins(ends: list[ev.Ended]) -> None:
     """Of two runs, and of two ends of one run; a decision that came before it, too."""
-    state = lost("pure", m.judged(), ev.Started("c"))
+    state = lost("pure", m.make_judged(), ev.Started("c"))
     assert the_call(m.go(state, *ends)).result == ends[0].result
     for decision in (m.answer("mine"), m.DENY):
-        decided = step(lost("once"), m.decided(c=decision))
+        decided = step(lost("once"), m.make_decided(c=decision))
         assert m.go(decided, *ends) == decided
 
 
 def test_a_cancellation_that_names_its_run_is_one_of_the_run_that_runs() -> None:
     """Of an earlier run it says nothing, and of one that has ended."""
-    again = lost("pure", m.judged(), ev.Started("c"))
+    again = lost("pure", m.make_judged(), ev.Started("c"))
     cancelled = ev.Ended("c", None, iteration=1, attempt=1)
     assert step(again, cancelled) == again
     assert outcome(step(again, evolve(cancelled, attempt=2))) is Outcome.CANCELLED
@@ -357,12 +365,12 @@ def test_after_a_rerun_only_the_new_run_counts() -> None:
 
 
 ELSEWHERE = {
-    "Ready": m.after(),
-    "Requesting": m.after(ev.Requested()),
-    "tools_executed": m.after(ONE, ev.Started("c"), m.ended("c"), ev.TurnEnded()),
-    "paused": m.after(m.replied("pause_turn")),
-    "Finished": m.after(ev.Stopped()),
-    "Failed": m.after(ev.RequestFailed(m.FAILURE)),
+    "Ready": m.state_after(),
+    "Requesting": m.state_after(ev.Requested()),
+    "tools_executed": m.state_after(ONE, ev.Started("c"), m.make_ended("c"), ev.TurnEnded()),
+    "paused": m.state_after(m.make_replied("pause_turn")),
+    "Finished": m.state_after(ev.Stopped()),
+    "Failed": m.state_after(ev.RequestFailed(m.FAILURE)),
 }
 
 
@@ -374,7 +382,7 @@ def test_an_end_that_names_its_run_may_be_recorded_anywhere(name: str) -> None:
     assert step(state, end()) == state
     assert step(state, evolve(end(), at=9.0)).root.now == 9.0
     with pytest.raises(IllegalCommand, match="'c' is not a running call"):
-        step(state, m.ended("c"))
+        step(state, m.make_ended("c"))
 
 
 @given(st.lists(st.sampled_from([*DECISIONS.values(), m.approve(EDIT)]), max_size=4), st.sampled_from(list(Why)))
@@ -384,7 +392,7 @@ def test_a_call_is_decided_at_most_once(decisions: list[DecisionRecord], why: Wh
     taken = []
     for decision in decisions:
         try:
-            state = step(state, m.decided(c=decision))
+            state = step(state, m.make_decided(c=decision))
         except CallerError:
             continue
         taken.append(decision)

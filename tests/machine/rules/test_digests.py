@@ -85,7 +85,7 @@ class Desk:
             case "run":
                 self.take(ev.Started("c"))  # until it is taken over, so that its end is unknown
             case _:
-                self.take(m.judged(c=Wait(Why.APPROVAL, demands=DEMANDS[name])))
+                self.take(m.make_judged(c=Wait(Why.APPROVAL, demands=DEMANDS[name])))
 
     def decide(self, kind: str, by: str, back: int, content: str) -> None:
         digest, shown = self.seen[-1 - back % len(self.seen)]
@@ -103,7 +103,7 @@ def test_a_decision_is_taken_only_on_the_call_as_it_was_shown(
 ) -> None:
     """Over approvals of two persons, edits, runs, reruns and changes of the tool, each with old digests, too."""
     tools = tuple(evolve(each, effect=effect) for each in m.TOOLS)
-    state = m.after(m.replied("tool_use", m.call("c", "keyed")), tools=tools, execution="ready")
+    state = m.state_after(m.make_replied("tool_use", m.call("c", "keyed")), tools=tools, execution="ready")
     desk = Desk(state)
     desk.live(demands)
     for each in life:
@@ -112,7 +112,7 @@ def test_a_decision_is_taken_only_on_the_call_as_it_was_shown(
 
 def test_an_approval_of_an_earlier_run_does_not_count_for_a_fresh_demand() -> None:
     """Ana's approval stands after the machine repeats the run; sent again, it is not one of what is asked now."""
-    state = m.after(m.replied("tool_use", m.call("c", "keyed")), execution="ready")
+    state = m.state_after(m.make_replied("tool_use", m.call("c", "keyed")), execution="ready")
     desk = Desk(state)
     desk.live("one")
     desk.decide("approve", "ana", 0, INPUTS[0])

@@ -10,7 +10,7 @@ from attrs import evolve
 
 from tests.kit.effort import some
 from tests.kit.machine import making as m
-from tests.kit.machine.nested import asked, at, begun, inside, over
+from tests.kit.machine.nested import ask, at, begin_with_calls, finish, loop_inside
 from tests.kit.machine.worlds import World
 from toolloop.machine.queries import answer_of, next_deadline, outstanding
 from toolloop.machine.record import journal_events as ev
@@ -31,13 +31,13 @@ LATE = ev.Ticked(at=105.0)
 
 def waits(name: str = "c", seconds: float = 5.0) -> ev.Judged:
     """A call waits from 100 s on."""
-    return evolve(m.judged(**{name: Wait(Why.APPROVAL, expires_in=seconds)}), at=100.0)
+    return evolve(m.make_judged(**{name: Wait(Why.APPROVAL, expires_in=seconds)}), at=100.0)
 
 
 def two(*events: ev.Event, **changes: Any) -> State:
     """A loop in which `c` waits until 105 s, and `d` may run."""
     calls = m.call("c"), m.call("d", "pure")
-    return m.after(m.replied("tool_use", *calls), waits(), *events, **{"on_expiry": "stop", **changes})
+    return m.state_after(m.make_replied("tool_use", *calls), waits(), *events, **{"on_expiry": "stop", **changes})
 
 
 def test_a_loop_that_stops_ends_with_the_tool_whose_call_expired() -> None:
@@ -66,7 +66,7 @@ def test_the_event_that_brings_the_time_is_taken_first(then: ev.Event) -> None:
 
 def test_the_last_call_of_a_round_may_expire() -> None:
     """The round closes with the event that brings the time, and the loop ends after it."""
-    ready = two(ev.Continued(), ev.Started("d"), m.ended("d"), execution="ready")
+    ready = two(ev.Continued(), ev.Started("d"), m.make_ended("d"), execution="ready")
     state = step(ready, ev.TurnEnded(at=105.0))
     assert m.termination(state) == Expired("once")
     assert m.results(m.history(state)[-1]) == {"c": EXPIRED, "d": "done"}
@@ -78,8 +78,8 @@ def test_the_end_of_a_tool_that_brings_the_time_is_kept() -> None:
     late = step(running, LATE)
     assert m.phase(late) == "Stopping"
     assert m.results(m.history(step(late, ev.Woken()))[-1]) == {"c": EXPIRED, "d": CANCELLED}
-    assert m.results(m.history(step(late, m.ended("d")))[-1]) == {"c": EXPIRED, "d": "done"}
-    state = step(running, evolve(m.ended("d"), at=105.0))
+    assert m.results(m.history(step(late, m.make_ended("d")))[-1]) == {"c": EXPIRED, "d": "done"}
+    state = step(running, evolve(m.make_ended("d"), at=105.0))
     assert m.termination(state) == Expired("once")
     assert m.results(m.history(state)[-1]) == {"c": EXPIRED, "d": "done"}
 
@@ -88,36 +88,36 @@ def test_a_late_end_after_it_changes_nothing() -> None:
     """As after any end of the loop."""
     state = step(two(ev.Continued(), ev.Started("d"), execution="ready"), LATE)
     state = step(state, ev.Woken())
-    assert step(state, evolve(m.ended("d"), iteration=1, attempt=1)) == state
+    assert step(state, evolve(m.make_ended("d"), iteration=1, attempt=1)) == state
 
 
 def nested(outer: str, inner: str) -> State:
     """`p` has a loop inside, whose call `a` waits until 105 s."""
-    state = m.go(m.after(on_expiry=outer), *asked("", "p"))
+    state = m.go(m.state_after(on_expiry=outer), *ask("", "p"))
     state = step(state, m.child(state, "p", on_expiry=inner))
-    return m.go(state, *asked("p", "a", tool="once"), *at("p", waits("a")))
+    return m.go(state, *ask("p", "a", tool="once"), *at("p", waits("a")))
 
 
 def test_each_loop_of_a_tree_has_its_own_rule() -> None:
     """One inside a call ends for itself, and its call gets an error with the reason; the loop above goes on."""
     state = step(nested("continue", "stop"), LATE)
-    child = inside(state)
+    child = loop_inside(state)
     assert m.termination(child) == Expired("once")
     assert outstanding(state) == (Conclude("p"),)
     assert "expired (tool name: once)" in answer_of(child, Texts()).content
     told = step(nested("stop", "continue"), LATE)
     assert not is_over(told.root)
-    assert not is_over(inside(told))
+    assert not is_over(loop_inside(told))
 
 
 def test_loops_inside_its_calls_end_with_a_loop() -> None:
     """However deep, and whatever they do: none is left in the tree, and their usage stays."""
-    state = begun("p", "q", inside=("p/x",), execution="ready", on_expiry="stop")
-    root = m.after(
-        m.replied("tool_use", m.call("c"), m.call("p", "pure")), waits(), on_expiry="stop", execution="ready"
+    state = begin_with_calls("p", "q", inside=("p/x",), execution="ready", on_expiry="stop")
+    root = m.state_after(
+        m.make_replied("tool_use", m.call("c"), m.call("p", "pure")), waits(), on_expiry="stop", execution="ready"
     )
     root = step(root, ev.Continued())
-    tree = m.go(step(root, m.child(root, "p")), *asked("p", "x"))
+    tree = m.go(step(root, m.child(root, "p")), *ask("p", "x"))
     tree = step(tree, m.child(tree, "p", "x"))
     tree = m.go(tree, *at("p/x", ev.Requested()))
     ended = step(tree, LATE)
@@ -129,15 +129,15 @@ def test_loops_inside_its_calls_end_with_a_loop() -> None:
 
 def test_the_last_event_of_a_loop_inside_may_bring_the_time() -> None:
     """It is counted, its answer is the result of the call, and then the outermost loop ends."""
-    root = m.after(
-        m.replied("tool_use", m.call("c"), m.call("p", "pure")), waits(), on_expiry="stop", execution="ready"
+    root = m.state_after(
+        m.make_replied("tool_use", m.call("c"), m.call("p", "pure")), waits(), on_expiry="stop", execution="ready"
     )
     root = step(root, ev.Continued())
     tree = m.go(step(root, m.child(root, "p")), *at("p", ev.Requested()))
-    reply = evolve(over("p")[-1], at=105.0)
+    reply = evolve(finish("p")[-1], at=105.0)
     state = step(tree, reply)
     assert outstanding(state) == (Conclude("p"),)
-    state = step(state, ev.Ended("p", answer_of(inside(state), Texts())))
+    state = step(state, ev.Ended("p", answer_of(loop_inside(state), Texts())))
     assert (set(state.loops), m.termination(state)) == ({()}, Expired("once"))
     assert state.root.total_usage.output_tokens == 2
 
@@ -150,11 +150,11 @@ def test_a_copy_after_the_deadline_has_ended_too() -> None:
 
 def test_a_journal_and_a_snapshot_tell_it_again() -> None:
     """And a setup that continues is stored as before: without the field."""
-    events = [m.opened(on_expiry="stop"), ev.Requested(), m.replied("tool_use", m.call("c")), waits(), LATE]
+    events = [m.make_opened(on_expiry="stop"), ev.Requested(), m.make_replied("tool_use", m.call("c")), waits(), LATE]
     state = fold(events)
     assert read_journal([encode_event("i", event) for event in events]) == load(dump(state)) == state
     assert "on_expiry" in encode_event("i", events[0]).body
-    assert "on_expiry" not in encode_event("i", m.opened()).body
+    assert "on_expiry" not in encode_event("i", m.make_opened()).body
 
 
 def test_in_no_life_does_a_stopping_loop_go_on_after_an_expiry() -> None:

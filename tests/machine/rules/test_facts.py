@@ -38,7 +38,7 @@ def test_the_facts_of_a_tool_that_is_gone_stay_until_it_is_back() -> None:
 
 def test_the_error_for_a_decision_after_an_expiry_has_its_time() -> None:
     """There is no decision to name."""
-    call = m.the_call(m.after(m.replied("tool_use", m.call("c")), m.asks("c")))._replace(expires_at=60.0)
+    call = m.the_call(m.state_after(m.make_replied("tool_use", m.call("c")), m.asks("c")))._replace(expires_at=60.0)
     error = make_already_decided_error("c", call, AlreadyDecided)
     assert "expired at 1970-01-01T00:01:00+00:00 without a decision" in str(error)
     assert (error.call, error.decision, error.by) == ("c", None, None)
@@ -49,6 +49,6 @@ def test_the_error_for_a_decision_after_an_expiry_has_its_time() -> None:
 
 def test_messages_at_the_end_of_a_taken_history_may_stay_beside_it() -> None:
     """Only a resumption may follow them."""
-    state = m.after(m.replied("pause_turn", m.text("so far"), m.server_call("srvtoolu_1")))
+    state = m.state_after(m.make_replied("pause_turn", m.text("so far"), m.server_call("srvtoolu_1")))
     taken = m.go(state, ev.HistoryTaken(beside=1))
     assert (len(taken.root.unjoined), len(taken.root.messages)) == (1, len(state.root.messages) - 1)

@@ -37,16 +37,16 @@ def remember(grant: GrantSpec, edited: Any = None) -> DecisionRecord:
 
 def granted(grant: GrantSpec, tool: str = "once", edited: Any = None) -> State:
     """A loop in which a call was approved at 100 s, remembered, and run; its next request is due."""
-    state = m.after(m.replied("tool_use", m.call("first", tool)), m.asks("first"))
-    state = m.go(state, evolve(m.decided(first=remember(grant, edited)), at=100.0), ev.Continued())
-    judged = (m.judged(),) if isinstance(state.root.phase, Judging) else ()
-    return m.go(state, *judged, ev.Started("first"), m.ended("first"), ev.TurnEnded(), ev.Continued())
+    state = m.state_after(m.make_replied("tool_use", m.call("first", tool)), m.asks("first"))
+    state = m.go(state, evolve(m.make_decided(first=remember(grant, edited)), at=100.0), ev.Continued())
+    judged = (m.make_judged(),) if isinstance(state.root.phase, Judging) else ()
+    return m.go(state, *judged, ev.Started("first"), m.make_ended("first"), ev.TurnEnded(), ev.Continued())
 
 
 def asked(state: State, tool: str = "once", given_: Any = None, wait: Wait = ASK, at: float = 0.0) -> State:
     """The loop after another call, `c`, of which its policy wants the caller's word."""
     call = m.call("c", tool, input={"a": 1} if given_ is None else given_)
-    return m.go(state, m.replied("tool_use", call), evolve(m.judged(c=wait), at=at))
+    return m.go(state, m.make_replied("tool_use", call), evolve(m.make_judged(c=wait), at=at))
 
 
 def runs(state: State) -> bool:
@@ -95,7 +95,7 @@ def test_it_is_for_the_exact_input_or_for_what_matches(
 def test_it_lets_as_many_calls_run_as_it_says(uses: int) -> None:
     """In the model's order; the next one waits. The call it was given with uses none up."""
     names = [f"c{number}" for number in range(uses + 1)]
-    state = m.go(granted(spec(uses=uses)), m.replied("tool_use", *map(m.call, names)), m.asks(*names))
+    state = m.go(granted(spec(uses=uses)), m.make_replied("tool_use", *map(m.call, names)), m.asks(*names))
     assert m.phase(state) == "decision_required"
     assert [the_call(state, name).status for name in names] == [*[Status.CLEARED] * uses, Status.WAITING]
     assert [grant.uses for grant in state.root.grants] == [0]
@@ -110,7 +110,7 @@ def test_it_satisfies_no_other_question_and_overrules_no_person() -> None:
     """Not one that wants a fresh decision, nor one that needs a result; a denied or rejected call asks no question."""
     for wait in (FRESH, Wait(Why.EXTERNAL), Wait(Why.EXTERNAL, fresh=True)):
         assert not runs(asked(granted(spec({})), wait=wait))
-    state = m.go(granted(spec({}, uses=1)), m.replied("tool_use", *map(m.call, "cde")))
+    state = m.go(granted(spec({}, uses=1)), m.make_replied("tool_use", *map(m.call, "cde")))
     state = step(state, ev.Judged((("c", m.DENY), ("d", Reject(Outcome.INVALID_INPUT, "bad")))))
     assert [the_call(state, name).status for name in "cde"] == ["settled", "settled", "cleared"]
     assert [grant.uses for grant in state.root.grants] == [1]
@@ -122,14 +122,14 @@ def test_it_satisfies_no_other_question_and_overrules_no_person() -> None:
 @pytest.mark.parametrize("decision", [m.DENY, m.answer(), m.RERUN], ids=lambda decision: decision.kind)
 def test_only_an_approval_of_a_person_that_decides_is_remembered(decision: DecisionRecord) -> None:
     """A repetition adds none, whatever it wants remembered; nor does one that is refused, or a policy's."""
-    one = m.replied("tool_use", m.call("c"))
+    one = m.make_replied("tool_use", m.call("c"))
     started = (ev.Started("c"), ev.Woken()) if decision.kind == "rerun" else (m.asks("c"),)
-    assert m.after(one, *started, m.decided(c=evolve(decision, remember=spec({})))).root.grants == ()
-    once = m.after(one, m.asks("c"), m.decided(c=m.APPROVE))
-    assert step(once, m.decided(c=remember(spec({})))).root.grants == ()
+    assert m.state_after(one, *started, m.make_decided(c=evolve(decision, remember=spec({})))).root.grants == ()
+    once = m.state_after(one, m.asks("c"), m.make_decided(c=m.APPROVE))
+    assert step(once, m.make_decided(c=remember(spec({})))).root.grants == ()
     with pytest.raises(DecisionConflict):
-        step(once, m.decided(c=remember(spec({}), {"a": 2})))
-    assert m.after(one, m.judged(c=remember(spec({})))).root.grants == ()
+        step(once, m.make_decided(c=remember(spec({}), {"a": 2})))
+    assert m.state_after(one, m.make_judged(c=remember(spec({})))).root.grants == ()
 
 
 # --- judged once more ------------------------------------------------------------------------------------------------
@@ -145,7 +145,7 @@ def test_a_call_that_runs_by_a_grant_uses_it_up_once_however_often_it_is_judged(
     assert runs(again)
     assert again.root.grants == state.root.grants
     assert [grant.uses for grant in again.root.grants] == [None if uses is None else uses - 1]
-    assert not runs(m.go(asked(granted(spec({}))), ev.Woken(), m.judged(c=FRESH)))
+    assert not runs(m.go(asked(granted(spec({}))), ev.Woken(), m.make_judged(c=FRESH)))
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ from toolloop.machine.values.splicing import Splice
 
 # --- edits and compactions -------------------------------------------------------------------------------------------
 
-ROUND = (m.replied("tool_use", m.call("a")), ev.Started("a"), m.ended("a"), ev.TurnEnded())
+ROUND = (m.make_replied("tool_use", m.call("a")), ev.Started("a"), m.make_ended("a"), ev.TurnEnded())
 SHORT = (Splice(0, 1, (m.user("short"),)),)
 
 
@@ -42,7 +42,7 @@ SHORT = (Splice(0, 1, (m.user("short"),)),)
         (*ROUND[:1], m.asks("a")),
         ROUND[:2],
         ROUND,
-        (m.replied("pause_turn", m.text("so")),),
+        (m.make_replied("pause_turn", m.text("so")),),
         (ev.RequestFailed(m.FAILURE),),
         (ev.Stopped(),),
     ],
@@ -50,7 +50,7 @@ SHORT = (Splice(0, 1, (m.user("short"),)),)
 )
 def test_an_edit_changes_the_closed_history_and_nothing_else(events: tuple[ev.Event, ...]) -> None:
     """No call, no wait, no limit; and it is known when it was. What compactions left says nothing any more."""
-    state = m.after(*events)
+    state = m.state_after(*events)
     state = State({(): state.root._replace(compacted=(("drop_rounds", 5),))})
     edited = step(state, ev.HistoryEdited(SHORT)).root
     assert list(edited.messages) == [m.user("short"), *list(state.root.messages)[1:]]
@@ -62,7 +62,7 @@ def test_an_edit_changes_the_closed_history_and_nothing_else(events: tuple[ev.Ev
 def test_a_compaction_notes_what_it_left_and_what_its_summary_used() -> None:
     """No strategy is noted with more than there is now; one that changed nothing is not an edit."""
     spent = IterationUsage(0, usage=Usage(3, 2), kind="summary")
-    ready = m.after(*ROUND, ev.Continued())
+    ready = m.state_after(*ROUND, ev.Continued())
     first = step(ready, ev.HistoryEdited(SHORT, "drop_rounds", before=9, after=5, spent=spent)).root
     assert (first.compacted, first.edited_at) == ((("drop_rounds", 5),), 1)
     assert (first.usage_log[-1], first.total_usage) == (spent, Usage(3, 2))
@@ -72,17 +72,17 @@ def test_a_compaction_notes_what_it_left_and_what_its_summary_used() -> None:
     nothing = step(ready, ev.HistoryEdited((), "drop_rounds", before=9, after=9, problem="longer")).root
     assert (nothing.compacted, nothing.edited_at, nothing.messages) == ((("drop_rounds", 9),), 0, ready.root.messages)
     for other in (
-        m.after(*ROUND),
-        m.after(*ROUND[:1]),
-        m.after(ev.Stopped()),
+        m.state_after(*ROUND),
+        m.state_after(*ROUND[:1]),
+        m.state_after(ev.Stopped()),
     ):  # it went on while the summary was written
         late = step(other, ev.HistoryEdited(SHORT, "drop_rounds", before=9, after=5, spent=spent)).root
         assert (late.messages, late.compacted, late.usage_log[-1]) == (other.root.messages, (), spent)
 
 
-KEPT = m.after(
-    m.replied("tool_use", m.call("a"), m.call("b")),
-    *(ev.Started("a"), ev.Started("b"), m.ended("a", "long " * 20), m.ended("b", "long " * 30)),
+KEPT = m.state_after(
+    m.make_replied("tool_use", m.call("a"), m.call("b")),
+    *(ev.Started("a"), ev.Started("b"), m.make_ended("a", "long " * 20), m.make_ended("b", "long " * 30)),
     *(ev.TurnEnded(), ev.Continued()),
     keep_results=KeepResults(over=40, head=10, tail=5),
 )
@@ -124,8 +124,8 @@ def test_a_result_that_a_person_changes_is_forgotten(event: ev.Event, kept: list
 
 # --- stale thinking --------------------------------------------------------------------------------------------------
 
-THOUGHT = m.replied("tool_use", m.thinking("one"), m.call("a", "pure"))
-CLOSED = (THOUGHT, ev.Started("a"), m.ended("a"), ev.TurnEnded(), ev.Continued())
+THOUGHT = m.make_replied("tool_use", m.thinking("one"), m.call("a", "pure"))
+CLOSED = (THOUGHT, ev.Started("a"), m.make_ended("a"), ev.TurnEnded(), ev.Continued())
 
 
 @pytest.mark.parametrize(
@@ -145,34 +145,34 @@ CLOSED = (THOUGHT, ev.Started("a"), m.ended("a"), ev.TurnEnded(), ev.Continued()
 )
 def test_thinking_behind_what_changed_is_stale(event: ev.Event, mark: int) -> None:
     """Messages, the system prompt, tools; a change that is behind all thinking makes none stale."""
-    assert step(m.after(*CLOSED), event).root.stale_thinking == mark
+    assert step(m.state_after(*CLOSED), event).root.stale_thinking == mark
 
 
-@pytest.mark.parametrize("events", [(), CLOSED, (THOUGHT,), (m.replied("pause_turn", m.text("so far")),)])
+@pytest.mark.parametrize("events", [(), CLOSED, (THOUGHT,), (m.make_replied("pause_turn", m.text("so far")),)])
 def test_the_count_of_messages_is_that_of_all_messages(events: tuple[ev.Event, ...]) -> None:
-    loop = m.after(*events).root
+    loop = m.state_after(*events).root
     assert count_messages(loop) == len(list_messages(loop))
 
 
 def test_what_is_stale_stays_so_and_what_comes_after_is_not() -> None:
     """Once some is, the model and what is wanted of thinking count, too; a change back mends nothing."""
-    stale = m.go(m.after(*CLOSED), ev.Changed('{"system":"x"}'), ev.Changed("{}"))
+    stale = m.go(m.state_after(*CLOSED), ev.Changed('{"system":"x"}'), ev.Changed("{}"))
     assert stale.root.stale_thinking == 3
-    onward = m.go(stale, m.replied("end_turn", m.thinking("two"), m.text("so")))
+    onward = m.go(stale, m.make_replied("end_turn", m.thinking("two"), m.text("so")))
     assert (onward.root.stale_thinking, len(onward.root.messages)) == (3, 4)
     assert step(onward, ev.Changed('{"model":"n"}')).root.stale_thinking == 4
     assert step(onward, ev.FollowedUp((m.user(),), replace_last=True)).root.stale_thinking == 0
-    plain = m.go(m.after(), ev.Changed('{"system":"x"}'))
+    plain = m.go(m.state_after(), ev.Changed('{"system":"x"}'))
     assert plain.root.stale_thinking == 0
 
 
 def test_the_reply_to_a_request_in_progress_is_stale_after_a_change() -> None:
     """It was asked for in other words; and so is what a limit left."""
-    changed = m.go(m.after(*CLOSED), ev.Requested(), ev.Changed('{"system":"x"}'))
+    changed = m.go(m.state_after(*CLOSED), ev.Requested(), ev.Changed('{"system":"x"}'))
     assert changed.root.stale_thinking == 4
     again = m.go(changed, ev.RequestFailed(), ev.Requested())
     assert again.root.stale_thinking == 3  # the new request has the new words
-    limited = m.after(THOUGHT, ev.Judged(seconds=9.0), ev.TurnEnded(), limits=Limits(timeout=5.0))
+    limited = m.state_after(THOUGHT, ev.Judged(seconds=9.0), ev.TurnEnded(), limits=Limits(timeout=5.0))
     assert step(limited, ev.Changed('{"system":"x"}')).root.stale_thinking == 2
 
 
@@ -242,7 +242,7 @@ class Thoughtful(World):
 
     def some_blocks(self) -> Iterator[Any]:
         if not self.chance(4):
-            yield m.thinking(self.new("hm"))
+            yield m.thinking(self.make_new("hm"))
         yield from super().some_blocks()
 
     def choose(self) -> ev.Event:
@@ -281,9 +281,9 @@ def test_thinking_does_go_out() -> None:
 
 # --- a history that the caller takes ---------------------------------------------------------------------------------
 
-REPLY = m.replied("tool_use", m.call("a", "pure"), m.call("b", "pure"))
-ASKED = m.said(m.call("a", "pure"), m.call("b", "pure"))
-RAN = (ev.Started("a"), m.ended("a"), ev.Started("b"), m.ended("b"))
+REPLY = m.make_replied("tool_use", m.call("a", "pure"), m.call("b", "pure"))
+ASKED = m.make_said(m.call("a", "pure"), m.call("b", "pure"))
+RAN = (ev.Started("a"), m.make_ended("a"), ev.Started("b"), m.make_ended("b"))
 
 
 def statuses(state: State) -> dict[str, str]:
@@ -294,75 +294,75 @@ def statuses(state: State) -> dict[str, str]:
 @pytest.mark.parametrize("keeps", [False, True])
 def test_what_waited_before_a_discarded_reply_stays_if_the_caller_kept_it(*, keeps: bool) -> None:
     """The paused reply before it, and not the one that is left out; with the container of its code."""
-    pause = m.replied("pause_turn", m.server_call("s"), container={"id": "box"})
+    pause = m.make_replied("pause_turn", m.server_call("s"), container={"id": "box"})
     for reply in (pause, REPLY):
-        state = m.after(pause, ev.Continued(), reply, ev.HistoryTaken(keeps_unjoined=keeps))
+        state = m.state_after(pause, ev.Continued(), reply, ev.HistoryTaken(keeps_unjoined=keeps))
         assert (m.phase(state), len(state.root.unjoined)) == ("Ready", keeps)
         assert state.root.container == ("box" if keeps else None)
-    nothing = m.after(m.replied("pause_turn", m.text(" ")), ev.HistoryTaken(keeps_unjoined=True))
+    nothing = m.state_after(m.make_replied("pause_turn", m.text(" ")), ev.HistoryTaken(keeps_unjoined=True))
     assert (m.phase(nothing), nothing.root.unjoined) == ("Ready", ())
 
 
 def test_a_round_of_the_callers_history_keeps_what_is_known_of_its_calls() -> None:
     """What ran stays run, another input is another call, and the container stays while anything is known."""
-    box = m.replied("tool_use", m.call("a", "pure"), m.call("b", "pure"), container={"id": "box"})
-    state = m.after(box, *RAN)
+    box = m.make_replied("tool_use", m.call("a", "pure"), m.call("b", "pure"), container={"id": "box"})
+    state = m.state_after(box, *RAN)
     changed = {**m.call("b", "pure"), "input": {"a": 2}}
-    taken = step(state, ev.HistoryTaken(reply=m.said(m.call("a", "pure"), changed, m.call("c", "pure"))))
+    taken = step(state, ev.HistoryTaken(reply=m.make_said(m.call("a", "pure"), changed, m.call("c", "pure"))))
     assert statuses(taken) == {"a": "settled", "b": "proposed", "c": "proposed"}
     assert (m.phase(taken), taken.root.container) == ("Judging", "box")
-    done = m.go(taken, ev.Started("b"), m.ended("b"), ev.Started("c"), m.ended("c"), ev.TurnEnded())
+    done = m.go(taken, ev.Started("b"), m.make_ended("b"), ev.Started("c"), m.make_ended("c"), ev.TurnEnded())
     assert m.results(m.history(done)[-1]) == {"a": "done", "b": "done", "c": "done"}
-    assert step(state, ev.HistoryTaken(reply=m.said(m.call("z")))).root.container is None
+    assert step(state, ev.HistoryTaken(reply=m.make_said(m.call("z")))).root.container is None
 
 
 @pytest.mark.parametrize(("more", "phase"), [((), "Running"), ((m.call("c", "pure"),), "Judging")])
 def test_what_runs_goes_on_in_a_round_of_the_callers_history(more: tuple[Any, ...], phase: str) -> None:
     """Its end counts, and nothing starts beside it; the end of a call that the caller took out does not count."""
-    state = m.after(REPLY, ev.Started("a"), ev.Started("b"))
-    taken = step(state, ev.HistoryTaken(reply=m.said(m.call("a", "pure"), m.call("b", "pure"), *more)))
+    state = m.state_after(REPLY, ev.Started("a"), ev.Started("b"))
+    taken = step(state, ev.HistoryTaken(reply=m.make_said(m.call("a", "pure"), m.call("b", "pure"), *more)))
     assert m.phase(taken) == phase
     assert statuses(taken) == {"a": "running", "b": "running"} | ({"c": "proposed"} if more else {})
     late = [ev.Ended(name, Result(encode("late")), iteration=1, attempt=1) for name in "ab"]
     assert [the_call(m.go(taken, *late), name).result for name in "ab"] == [late[0].result, late[1].result]
-    alone = step(state, ev.HistoryTaken(reply=m.said(m.call("z", "pure"))))
+    alone = step(state, ev.HistoryTaken(reply=m.make_said(m.call("z", "pure"))))
     assert m.go(alone, *late) == alone
 
 
 def test_who_is_asked_stays_asked_in_the_callers_history() -> None:
     """A further call is judged once that is decided."""
-    state = m.after(REPLY, m.asks("a"))
-    taken = step(state, ev.HistoryTaken(reply=m.said(m.call("a", "pure"), m.call("c", "pure"))))
+    state = m.state_after(REPLY, m.asks("a"))
+    taken = step(state, ev.HistoryTaken(reply=m.make_said(m.call("a", "pure"), m.call("c", "pure"))))
     assert (m.phase(taken), statuses(taken)) == ("decision_required", {"a": "waiting", "c": "proposed"})
-    decided = m.go(taken, m.decided(a=m.APPROVE), ev.Continued())
+    decided = m.go(taken, m.make_decided(a=m.APPROVE), ev.Continued())
     assert outstanding(decided) == (Judge(("c",)),)
 
 
 def test_the_caller_is_not_asked_again_while_a_call_runs() -> None:
     """A further call was judged, and the same one waits as before: the loop goes on with what runs."""
-    state = m.after(REPLY, m.asks("b"), ev.Continued(), ev.Started("a"), execution="ready")
-    more = ev.HistoryTaken(reply=m.said(m.call("a", "pure"), m.call("b", "pure"), m.call("c", "pure")))
-    judged = m.go(state, more, m.judged(c=m.DENY))
+    state = m.state_after(REPLY, m.asks("b"), ev.Continued(), ev.Started("a"), execution="ready")
+    more = ev.HistoryTaken(reply=m.make_said(m.call("a", "pure"), m.call("b", "pure"), m.call("c", "pure")))
+    judged = m.go(state, more, m.make_judged(c=m.DENY))
     assert (m.phase(judged), statuses(judged)) == ("Running", {"a": "running", "b": "waiting", "c": "settled"})
 
 
 def test_what_is_known_of_the_old_history_is_not_said_of_the_callers() -> None:
     """It was replaced after so many requests; what compactions left says nothing any more."""
-    state = m.after(*ROUND, ev.Continued(), ev.HistoryEdited((), "drop_rounds", after=9))
+    state = m.state_after(*ROUND, ev.Continued(), ev.HistoryEdited((), "drop_rounds", after=9))
     taken = step(state, ev.HistoryTaken(SHORT)).root
     assert (state.root.compacted, taken.compacted, taken.edited_at) == ((("drop_rounds", 9),), (), 1)
 
 
 def test_a_call_that_is_to_run_again_counts_then() -> None:
     """The late end of an earlier run is not a result any more."""
-    state = m.after(REPLY, *RAN, ev.HistoryTaken(reply=ASKED, rerun=("b",)))
+    state = m.state_after(REPLY, *RAN, ev.HistoryTaken(reply=ASKED, rerun=("b",)))
     assert (statuses(state), the_call(state, "b").run) == ({"a": "settled", "b": "cleared"}, 2)
-    decision = the_call(m.after(REPLY, *RAN, ev.HistoryTaken(reply=ASKED, rerun=("b",), at=7.0)), "b").decision
+    decision = the_call(m.state_after(REPLY, *RAN, ev.HistoryTaken(reply=ASKED, rerun=("b",), at=7.0)), "b").decision
     assert decision is not None
     assert (decision.kind, decision.at) == ("rerun", 7.0)
     late = ev.Ended("b", Result(encode("late")), iteration=1, attempt=1)
     assert the_call(step(state, late), "b").result is None
-    done = m.go(state, ev.Judged(), ev.Started("b"), late, m.ended("b", "again"), ev.TurnEnded())
+    done = m.go(state, ev.Judged(), ev.Started("b"), late, m.make_ended("b", "again"), ev.TurnEnded())
     assert m.results(m.history(done)[-1]) == {"a": "done", "b": "again"}
 
 
@@ -371,12 +371,12 @@ def test_a_call_that_is_to_run_again_counts_then() -> None:
     [
         ((), "a", "has no result yet"),
         ((), "z", "not a call of the open round"),
-        ((m.judged(a=m.DENY, b=m.DENY),), "a", "never ran: its result is denied"),
+        ((m.make_judged(a=m.DENY, b=m.DENY),), "a", "never ran: its result is denied"),
     ],
 )
 def test_only_what_ran_is_run_again(events: tuple[ev.Event, ...], call_id: str, why: str) -> None:
     with pytest.raises(IllegalCommand, match=why):
-        step(m.after(REPLY, *events), ev.HistoryTaken(reply=ASKED, rerun=(call_id,)))
+        step(m.state_after(REPLY, *events), ev.HistoryTaken(reply=ASKED, rerun=(call_id,)))
 
 
 @pytest.mark.parametrize(
@@ -385,7 +385,7 @@ def test_only_what_ran_is_run_again(events: tuple[ev.Event, ...], call_id: str, 
         ((ASKED, m.user("results")), True, True),
         ((ASKED, m.user("results"), m.user("and more")), True, True),
         ((ASKED, m.user("results")), False, False),
-        ((ASKED, m.user("results"), m.said(m.text("so"))), True, False),
+        ((ASKED, m.user("results"), m.make_said(m.text("so"))), True, False),
         ((m.user("no, that"),), True, False),
         ((), True, False),
     ],
@@ -395,7 +395,7 @@ def test_a_round_that_the_caller_put_into_the_history_counts_where_repetitions_d
 ) -> None:
     """Only if it is the last one there, and all its calls had their results; then the warning about it stays, too."""
     warned = LoopDetection(threshold=2, action="inject_warning")
-    first = m.after(REPLY, *RAN, ev.TurnEnded(), ev.Continued(), REPLY, m.judged(), loop_detection=warned)
+    first = m.state_after(REPLY, *RAN, ev.TurnEnded(), ev.Continued(), REPLY, m.make_judged(), loop_detection=warned)
     assert first.root.queued
     state = m.go(first, *(RAN if ran else ()), ev.HistoryTaken((Splice(3, 3, history),)))
     assert state.root.repetition.count == 1 + counts

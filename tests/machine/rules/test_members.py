@@ -27,7 +27,7 @@ def member(call_id: str, name: str = "left_click", toolset: str = "computer") ->
 
 
 def begun(*calls: Any, **changes: Any) -> State:
-    return m.after(m.replied("tool_use", *calls), members=True, **changes)
+    return m.state_after(m.make_replied("tool_use", *calls), members=True, **changes)
 
 
 def judged(*only: str, **results: Any) -> ev.Judged:
@@ -47,7 +47,7 @@ def content(state: State, call_id: str) -> Any:
 def test_a_member_is_named_after_its_toolset_and_its_block_is_not() -> None:
     call = the_call(begun(member("a")), "a")
     assert (call.name, call.own_name, call.is_member) == ("computer.left_click", "left_click", True)
-    assert the_call(m.after(m.replied("tool_use", member("a"))), "a").name == "left_click"  # an old journal
+    assert the_call(m.state_after(m.make_replied("tool_use", member("a"))), "a").name == "left_click"  # an old journal
 
 
 def test_the_next_member_is_judged_once_the_one_before_it_has_a_result() -> None:
@@ -62,18 +62,18 @@ def test_the_next_member_is_judged_once_the_one_before_it_has_a_result() -> None
         step(state, ev.Started("b"))
     with pytest.raises(UnknownCall, match="b"):
         step(begun(member("a"), member("b")), judged("a", b=m.asks("b").results[0][1]))
-    state = step(state, m.ended("a"))
+    state = step(state, m.make_ended("a"))
     assert outstanding(state) == (Judge(("b",)),)
     state = go(state, judged("b"))
     assert outstanding(state) == (RunCall("b"),)
-    state = go(state, ev.Started("b"), m.ended("b"), m.ended("x"), m.ended("c"), ev.TurnEnded())
+    state = go(state, ev.Started("b"), m.make_ended("b"), m.make_ended("x"), m.make_ended("c"), ev.TurnEnded())
     assert m.phase(state) == "tools_executed"
 
 
 def test_a_judgement_of_some_calls_lets_no_other_run() -> None:
     """While a policy judges `b`, the result of `x` makes `y` the next member of its toolset."""
     state = begun(member("a"), member("b"), member("x", toolset="browser"), member("y", toolset="browser"))
-    state = go(state, judged("a", "x"), ev.Started("a"), ev.Started("x"), m.ended("a"), m.ended("x"))
+    state = go(state, judged("a", "x"), ev.Started("a"), ev.Started("x"), m.make_ended("a"), m.make_ended("x"))
     state = step(state, judged("b"))
     assert outstanding(state) == (Judge(("y",)), RunCall("b"))
 
@@ -84,16 +84,18 @@ def test_the_next_member_is_asked_about_after_the_decision_on_the_one_before_it(
     state = begun(member("a"), member("b"), execution=execution)
     state = step(state, judged("a", a=asks))
     assert (m.phase(state), statuses(state)) == ("decision_required", [Status.WAITING, Status.PROPOSED])
-    state = go(state, m.decided(a=m.APPROVE), ev.Continued(), ev.Started("a"), m.ended("a"), judged("b", b=asks))
+    state = go(
+        state, m.make_decided(a=m.APPROVE), ev.Continued(), ev.Started("a"), m.make_ended("a"), judged("b", b=asks)
+    )
     assert outstanding(state) == (EndTurn(),)
-    state = go(state, ev.TurnEnded(), m.decided(b=m.answer()), ev.Continued())
+    state = go(state, ev.TurnEnded(), m.make_decided(b=m.answer()), ev.Continued())
     assert [call.result is not None for call in state.root.calls] == [True, True]
 
 
 ENDS: dict[str, tuple[ev.Event, ...]] = {
     "failed": (judged("a"), ev.Started("a"), ev.Ended("a", Result(encode("no"), is_error=True))),
-    "denied": (judged("a", a=m.asks("a").results[0][1]), m.decided(a=m.DENY)),
-    "answered as an error": (judged("a", a=m.asks("a").results[0][1]), m.decided(a=m.answer("no", is_error=True))),
+    "denied": (judged("a", a=m.asks("a").results[0][1]), m.make_decided(a=m.DENY)),
+    "answered as an error": (judged("a", a=m.asks("a").results[0][1]), m.make_decided(a=m.answer("no", is_error=True))),
     "expired": (judged("a", a=m.asks("a").results[0][1]), ev.Ticked(at=99.0)),
     "refused": (judged("a", a=Reject(Outcome.INVALID_INPUT, "no")),),
     "denied by a policy": (judged("a", a=m.DENY),),

@@ -32,8 +32,8 @@ def go(state: State, *events: ev.Event) -> State:
 
 def asked(tool: str = "once") -> State:
     """A loop in which the call `c` waits for approval."""
-    reply = m.replied("tool_use", m.call("c", tool))
-    return go(begin(m.opened()), ev.Requested(), reply, ev.Judged((("c", Wait(Why.APPROVAL)),)))
+    reply = m.make_replied("tool_use", m.call("c", tool))
+    return go(begin(m.make_opened()), ev.Requested(), reply, ev.Judged((("c", Wait(Why.APPROVAL)),)))
 
 
 def approved(decision: DecisionRecord = m.APPROVE) -> State:
@@ -176,20 +176,20 @@ def check_decisions(state: State, name: str, now: str, others: set[str]) -> None
 
 
 def expired() -> State:
-    reply = m.replied("tool_use", m.call("c"))
-    state = go(begin(m.opened()), ev.Requested(), reply, ev.Judged((("c", Wait(Why.APPROVAL, expires_in=5.0)),)))
+    reply = m.make_replied("tool_use", m.call("c"))
+    state = go(begin(m.make_opened()), ev.Requested(), reply, ev.Judged((("c", Wait(Why.APPROVAL, expires_in=5.0)),)))
     return step(state, ev.Ticked(at=10.0))
 
 
 def judged(result: PolicyResult | None) -> State:
     """A loop with two calls; `d` waits, so the round stays open, and the policy says this about `c`."""
-    reply = m.replied("tool_use", m.call("c"), m.call("d"))
+    reply = m.make_replied("tool_use", m.call("c"), m.call("d"))
     results = () if result is None else (("c", result),)
-    return go(begin(m.opened()), ev.Requested(), reply, ev.Judged((*results, ("d", Wait(Why.APPROVAL)))))
+    return go(begin(m.make_opened()), ev.Requested(), reply, ev.Judged((*results, ("d", Wait(Why.APPROVAL)))))
 
 
 STATUSES: dict[str, Callable[[], State]] = {
-    "proposed": lambda: go(begin(m.opened()), ev.Requested(), m.replied("tool_use", m.call("c"))),
+    "proposed": lambda: go(begin(m.make_opened()), ev.Requested(), m.make_replied("tool_use", m.call("c"))),
     "waits for approval": asked,
     "waits for approval, edited": lambda: go(approved(EDITED), ev.Continued(), ev.Woken()),
     "waits for an answer": lambda: judged(Wait(Why.EXTERNAL)),

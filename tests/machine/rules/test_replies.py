@@ -62,7 +62,10 @@ def test_whatever_the_server_says_is_refused_or_taken(body: dict[str, Any]) -> N
         reply = read_reply(body)
     except ProtocolError:
         return
-    for state in (begin(m.opened()), m.after(m.replied("pause_turn", m.server_call("s")), ev.Continued())):
+    for state in (
+        begin(m.make_opened()),
+        m.state_after(m.make_replied("pause_turn", m.server_call("s")), ev.Continued()),
+    ):
         assert isinstance(m.go(state, ev.Replied(reply)).root.phase, get_args(Phase))
 
 

@@ -26,7 +26,7 @@ HI = {"role": "user", "content": "hi"}
 LATER = m.user("later")
 STOP_WHEN = frozenset({"stop_when"})
 STOPPED = StopCondition("enough")
-BYE = m.replied("end_turn", m.text("bye"))
+BYE = m.make_replied("end_turn", m.text("bye"))
 
 
 def says(*blocks: Any) -> dict[str, Any]:
@@ -35,7 +35,7 @@ def says(*blocks: Any) -> dict[str, Any]:
 
 def requesting(*events: ev.Event, **changes: Any) -> State:
     """A loop whose request is in progress, after these events."""
-    return m.after(ev.Requested(), *events, **changes)
+    return m.state_after(ev.Requested(), *events, **changes)
 
 
 # --- stop reasons ----------------------------------------------------------------------------------------------------
@@ -49,7 +49,7 @@ def test_every_stop_reason_of_the_api_is_in_the_table() -> None:
 @pytest.mark.parametrize("blocks", [[], [m.text("")], [m.text(" \n")], [m.thinking()], [m.text(""), m.thinking()]])
 def test_an_end_with_nothing_to_send_back_does_not_join(blocks: list[object]) -> None:
     """An empty reply ends the loop and leaves the history as it was; `response` keeps it."""
-    state = m.after(m.replied("end_turn", *blocks))
+    state = m.state_after(m.make_replied("end_turn", *blocks))
     assert (m.termination(state), m.history(state)) == (NaturalEnd(), [HI])
     assert state.root.response is not None
 
@@ -58,29 +58,31 @@ def test_an_end_with_nothing_to_send_back_does_not_join(blocks: list[object]) ->
 def test_stop_when_sees_each_reply_before_anything_follows(reason: str) -> None:
     """If it lets it pass, things go on as without; if it ends the loop, no call runs."""
     calls = [m.call("c")] if reason == "tool_use" else []
-    reply = m.replied(reason, m.text("words"), *calls)
-    state = m.after(reply, callables=STOP_WHEN)
+    reply = m.make_replied(reason, m.text("words"), *calls)
+    state = m.state_after(reply, callables=STOP_WHEN)
     assert outstanding(state) == (Judge(calls=("c",) if calls else (), stop_when=True),)
-    passed, without = step(state, ev.Judged()), m.after(reply)
+    passed, without = step(state, ev.Judged()), m.state_after(reply)
     assert m.history(passed) == m.history(without)
     assert m.phase(passed) == (m.phase(without) if not calls else "Running")
     assert outstanding(without) == ((Judge(calls=("c",)),) if calls else outstanding(passed))
     ended = step(state, ev.Judged(stop=True, reason="enough"))
     assert m.termination(ended) == STOPPED
     assert [m.results(message) for message in m.history(ended)[2:]] == ([{"c": Texts().not_run}] if calls else [])
-    over = m.after(m.replied("end_turn", m.call("c")), callables=STOP_WHEN)
+    over = m.state_after(m.make_replied("end_turn", m.call("c")), callables=STOP_WHEN)
     assert outstanding(over) == (Judge(calls=(), stop_when=True),)  # the model ended its turn: its call does not run
-    again = m.after(m.replied("tool_use", m.call("c")), m.asks("c"), m.decided(c=m.approve({})), callables=STOP_WHEN)
+    again = m.state_after(
+        m.make_replied("tool_use", m.call("c")), m.asks("c"), m.make_decided(c=m.approve({})), callables=STOP_WHEN
+    )
     assert outstanding(step(again, ev.Continued())) == (Judge(calls=("c",)),)  # it was asked about this reply
 
 
 def test_a_reply_that_makes_no_sense_is_a_failure_that_says_why() -> None:
     """As data; the event also has whether the same request may get a better reply."""
-    again = m.after(m.replied("tool_use", m.text("no call")))
+    again = m.state_after(m.make_replied("tool_use", m.text("no call")))
     assert again.root.phase == Failed(
         Failure("protocol", "the stop reason is tool_use, but the reply has no tool_use block", retryable=True)
     )
-    many = m.after(m.replied("tool_use", m.call("a"), m.call("b")), limits=Limits(max_calls_per_reply=1))
+    many = m.state_after(m.make_replied("tool_use", m.call("a"), m.call("b")), limits=Limits(max_calls_per_reply=1))
     assert isinstance(many.root.phase, Failed)
     assert not many.root.phase.failure.retryable
 
@@ -88,21 +90,23 @@ def test_a_reply_that_makes_no_sense_is_a_failure_that_says_why() -> None:
 def test_the_end_of_a_loop_says_what_the_reply_said_of_it() -> None:
     """Why it was refused; of one that was cut off, the text joins and the calls do not."""
     details = {"category": "cyber", "explanation": "not that"}
-    assert m.termination(m.after(m.replied("refusal", stop_details=details))) == Refused("cyber", "not that")
-    cut = m.after(m.replied("max_tokens", m.text("so far"), m.call("c")))
+    assert m.termination(m.state_after(m.make_replied("refusal", stop_details=details))) == Refused("cyber", "not that")
+    cut = m.state_after(m.make_replied("max_tokens", m.text("so far"), m.call("c")))
     assert (m.termination(cut), m.history(cut)) == (Truncated("max_tokens"), [HI, says(m.text("so far"))])
 
 
 def test_thinking_ends_a_paused_reply_and_no_other() -> None:
     """The model goes on from there; the API does not take it back at the end of a round."""
-    paused = m.after(m.replied("pause_turn", m.text("half"), m.thinking()))
+    paused = m.state_after(m.make_replied("pause_turn", m.text("half"), m.thinking()))
     assert list(map(decode, paused.root.unjoined)) == [says(m.text("half"), m.thinking())]
-    ran = m.after(m.replied("tool_use", m.call("c"), m.thinking()), ev.Started("c"), m.ended("c"), ev.TurnEnded())
+    ran = m.state_after(
+        m.make_replied("tool_use", m.call("c"), m.thinking()), ev.Started("c"), m.make_ended("c"), ev.TurnEnded()
+    )
     assert m.history(ran)[1] == says(m.call("c"))
 
 
 def test_the_usage_log_says_how_long_a_reply_took() -> None:
-    assert m.after(evolve(BYE, took=2.5)).root.usage_log[-1].seconds == 2.5
+    assert m.state_after(evolve(BYE, took=2.5)).root.usage_log[-1].seconds == 2.5
 
 
 # --- going out, and meanwhile ----------------------------------------------------------------------------------------
@@ -113,18 +117,18 @@ def test_nothing_comes_of_a_request_that_did_not_go_out() -> None:
     assert outstanding(requesting()) == ()
     for event in (BYE, ev.RequestFailed(m.FAILURE), ev.RequestFailed()):
         with pytest.raises(IllegalCommand, match="while the loop is Ready"):
-            step(m.after(), event)
+            step(m.state_after(), event)
     for limited in ({"limits": Limits(max_iterations=0)}, {"depth": 3}):
-        assert outstanding(m.after(**limited)) == (EndTurn(),)
+        assert outstanding(m.state_after(**limited)) == (EndTurn(),)
         with pytest.raises(IllegalCommand, match="a limit forbids the request"):
-            step(m.after(**limited), ev.Requested())
+            step(m.state_after(**limited), ev.Requested())
     late = step(requesting(limits=Limits(timeout=5.0)), ev.Ticked(seconds=5.0))
     assert outstanding(late) == (CancelRequest(),)
 
 
 @pytest.mark.parametrize(
     "event",
-    [ev.HistoryEdited(), m.decided(c=m.DENY), ev.Continued(), ev.TurnEnded(), ev.Requested(), ev.HistoryTaken()],
+    [ev.HistoryEdited(), m.make_decided(c=m.DENY), ev.Continued(), ev.TurnEnded(), ev.Requested(), ev.HistoryTaken()],
 )
 def test_what_the_reply_must_find_as_it_was_cannot_change(event: ev.Event) -> None:
     """The history that the model answers is the history that its answer joins."""
@@ -156,7 +160,7 @@ def test_what_is_known_of_a_thread_is_what_came_last() -> None:
     """With a reply of any kind, or with a refusal; a reply without a thread leaves it. A fork has none."""
     held, gone = Thread("msg_1", 2, "f"), Thread(None, 0, "", "thread_not_found")
     for reason in ("tool_use", "refusal", "end_turn"):
-        after = step(requesting(), evolve(m.replied(reason, m.text("so")), thread=held))
+        after = step(requesting(), evolve(m.make_replied(reason, m.text("so")), thread=held))
         assert after.root.thread == held
         assert fork(after, "copy", 0.0).root.thread is None
     more = m.go(after, ev.FollowedUp((m.user("more"),)), ev.Requested())
@@ -178,9 +182,9 @@ def test_a_stop_waits_for_the_request() -> None:
 @pytest.mark.parametrize(
     ("reply", "history"),
     [
-        (m.replied("tool_use", m.call("c")), 3),
-        (m.replied("tool_use", m.text("no call")), 1),
-        (m.replied("pause_turn", m.text("half")), 1),
+        (m.make_replied("tool_use", m.call("c")), 3),
+        (m.make_replied("tool_use", m.text("no call")), 1),
+        (m.make_replied("pause_turn", m.text("half")), 1),
     ],
 )
 def test_a_stop_ends_the_loop_where_the_reply_leaves_it(reply: ev.Replied, history: int) -> None:
@@ -194,8 +198,8 @@ def test_a_stop_ends_the_loop_where_the_reply_leaves_it(reply: ev.Replied, histo
     ("reply", "termination"),
     [
         (BYE, NaturalEnd()),
-        (m.replied("max_tokens", m.text("by")), Truncated("max_tokens")),
-        (m.replied("refusal"), Refused()),
+        (m.make_replied("max_tokens", m.text("by")), Truncated("max_tokens")),
+        (m.make_replied("refusal"), Refused()),
     ],
 )
 def test_a_reply_that_ends_the_loop_ends_it_for_its_own_reason(reply: ev.Replied, termination: Termination) -> None:
@@ -220,12 +224,12 @@ BOX = {"container": {"id": "box"}}
 
 def test_a_container_comes_back_with_what_a_limit_ended() -> None:
     """Unless it was taken away meanwhile."""
-    paused = (m.replied("pause_turn", m.server_call("s"), **BOX), ev.Continued(), ev.TurnEnded())
-    limited = m.after(*paused, limits=Limits(max_pauses=0))
+    paused = (m.make_replied("pause_turn", m.server_call("s"), **BOX), ev.Continued(), ev.TurnEnded())
+    limited = m.state_after(*paused, limits=Limits(max_pauses=0))
     assert step(limited, ev.Changed(limits=Limits())).root.container == "box"
     gone = m.go(limited, ev.Changed("{}", ("container",)), ev.Changed(limits=Limits()))
     assert gone == State({(): step(limited, ev.Changed(limits=Limits())).root._replace(container=None)})
-    waiting = m.after(*paused[:1])
+    waiting = m.state_after(*paused[:1])
     assert (waiting.root.container, step(waiting, ev.Changed("{}", ("container",))).root.container) == ("box", None)
 
 
@@ -233,13 +237,13 @@ def test_a_container_comes_back_with_what_a_limit_ended() -> None:
 
 ASKS = encode({"model": "m", "compaction": {"type": "summarize"}})
 BLOCK = {"type": "compaction", "content": "all of it"}
-ROUND = (m.replied("tool_use", m.call("a")), ev.Started("a"), m.ended("a"), ev.TurnEnded())
+ROUND = (m.make_replied("tool_use", m.call("a")), ev.Started("a"), m.make_ended("a"), ev.TurnEnded())
 
 
 def compacted(*blocks: Any, before: tuple[ev.Event, ...] = ROUND, **changes: Any) -> State:
     """A loop that asked for it, after the reply with these blocks."""
     asks = (*before, ev.Continued(), ev.Changed(ASKS), ev.Requested())
-    return m.after(*asks, m.replied("compaction", *blocks), **changes)
+    return m.state_after(*asks, m.make_replied("compaction", *blocks), **changes)
 
 
 def replaced(state: State) -> bool:
@@ -260,17 +264,19 @@ def test_the_servers_block_takes_the_place_of_the_history() -> None:
 def test_a_block_without_content_leaves_the_history() -> None:
     """The compaction failed: the loop pauses, and the parameter is still spent."""
     state = compacted(BLOCK | {"content": None})
-    assert (m.phase(state), m.history(state)) == ("paused", m.history(m.after(*ROUND, ev.Continued())))
+    assert (m.phase(state), m.history(state)) == ("paused", m.history(m.state_after(*ROUND, ev.Continued())))
     assert decode(state.root.setup.params) == {"model": "m"}
 
 
 @pytest.mark.parametrize("params", ["{}", '{"compaction":null}', '{"system":"\\"compaction\\""}'])
 def test_an_unrequested_block_is_a_pause(params: str) -> None:
     """It goes out again, after what it stands for; and so does one in an open turn, or any other pause."""
-    state = m.after(ev.Changed(params), ev.Requested(), m.replied("compaction", BLOCK))
+    state = m.state_after(ev.Changed(params), ev.Requested(), m.make_replied("compaction", BLOCK))
     assert (m.phase(state), len(m.history(state)), len(state.root.unjoined)) == ("paused", 1, 1)
     assert state.root.setup.params == params
-    beside = compacted(BLOCK, before=(ev.Requested(), m.replied("pause_turn", m.text("so far"), m.server_call("s"))))
+    beside = compacted(
+        BLOCK, before=(ev.Requested(), m.make_replied("pause_turn", m.text("so far"), m.server_call("s")))
+    )
     assert (len(beside.root.unjoined), beside.root.setup.params) == (2, ASKS)
-    other = m.after(ev.Changed(ASKS), ev.Requested(), m.replied("pause_turn", m.text("so far")))
+    other = m.state_after(ev.Changed(ASKS), ev.Requested(), m.make_replied("pause_turn", m.text("so far")))
     assert (len(other.root.unjoined), other.root.setup.params) == (1, ASKS)

@@ -28,8 +28,8 @@ STOP_WHEN = frozenset({"stop_when"})
 
 def ran(*call_ids: str, blocks: tuple[Any, ...] = (), make: Any = m.call) -> tuple[ev.Event, ...]:
     """A reply with calls that all run and end."""
-    started = [event for call_id in call_ids for event in (ev.Started(call_id), m.ended(call_id))]
-    return (m.replied("tool_use", *blocks, *map(make, call_ids)), m.judged(), *started)
+    started = [event for call_id in call_ids for event in (ev.Started(call_id), m.make_ended(call_id))]
+    return (m.make_replied("tool_use", *blocks, *map(make, call_ids)), m.make_judged(), *started)
 
 
 # --- rounds ----------------------------------------------------------------------------------------------------------
@@ -38,16 +38,16 @@ def ran(*call_ids: str, blocks: tuple[Any, ...] = (), make: Any = m.call) -> tup
 def test_a_round_closes_in_one_user_message_in_the_models_order() -> None:
     """Whichever ends first; `is_error` stands on errors and on nothing else, and a member names its toolset."""
     calls = [m.call("a"), m.call("b", toolset_name="browser")]
-    started = m.after(m.replied("tool_use", *calls), m.judged(), ev.Started("a"), ev.Started("b"))
+    started = m.state_after(m.make_replied("tool_use", *calls), m.make_judged(), ev.Started("a"), ev.Started("b"))
     failed = ev.Ended("b", Result('"boom"', is_error=True, outcome=Outcome.FAILED))
-    state = m.go(started, failed, m.ended("a", [m.text("1")]), ev.TurnEnded())
+    state = m.go(started, failed, m.make_ended("a", [m.text("1")]), ev.TurnEnded())
     assert m.phase(state) == "tools_executed"
     assert m.history(state)[1] == {"role": "assistant", "content": calls}
     assert m.history(state)[2]["content"] == [
         {"type": "tool_result", "tool_use_id": "a", "content": [m.text("1")]},
         {"type": "tool_result", "tool_use_id": "b", "content": "boom", "is_error": True, "toolset_name": "browser"},
     ]
-    settled = m.go(started, failed, m.ended("a", [m.text("1")])).root
+    settled = m.go(started, failed, m.make_ended("a", [m.text("1")])).root
     assert settled.round is not None
     assert make_answer(settled, settled.round) == state.root.messages[-1]
 
@@ -56,12 +56,12 @@ def test_a_round_closes_in_one_user_message_in_the_models_order() -> None:
 def test_a_round_that_only_a_resumption_may_follow_stays_beside_the_history(*, by_code: bool) -> None:
     """A server call is open, or code made its calls: what is injected is queued until the next legal place."""
     turn = ran("c", blocks=() if by_code else (m.server_call("s"),), make=m.code_call if by_code else m.call)
-    closed = m.go(m.after(*turn), ev.TurnEnded())
+    closed = m.go(m.state_after(*turn), ev.TurnEnded())
     assert (m.phase(closed), m.history(closed)) == ("tools_executed", [HI])
     assert [decode(message)["role"] for message in closed.root.unjoined] == ["assistant", "user"]
     ready = step(closed, ev.Continued((m.user("wait"),)))
     assert (ready.root.unjoined, ready.root.queued) == (closed.root.unjoined, (m.user("wait"),))
-    done = m.go(ready, m.replied("end_turn", *(() if by_code else (m.server_result("s"),)), m.text("bye")))
+    done = m.go(ready, m.make_replied("end_turn", *(() if by_code else (m.server_result("s"),)), m.text("bye")))
     assert [message["role"] for message in m.history(done)] == ["user", "assistant", "user", "assistant", "user"]
     assert m.history(done)[-1] == decode(m.user("wait"))
 
@@ -69,12 +69,12 @@ def test_a_round_that_only_a_resumption_may_follow_stays_beside_the_history(*, b
 def test_stopping_beside_the_history_drops_what_only_a_resumption_may_follow() -> None:
     """The open server call goes, the client's call and its result stay; calls of code go with their results."""
     stop = (ev.TurnEnded(), ev.Stopped())
-    served = m.go(m.after(*ran("c", blocks=(m.text("a"), m.server_call("s")))), *stop)
+    served = m.go(m.state_after(*ran("c", blocks=(m.text("a"), m.server_call("s")))), *stop)
     assert m.history(served)[1] == {"role": "assistant", "content": [m.text("a"), m.call("c")]}
     assert m.results(m.history(served)[2]) == {"c": "done"}
-    assert m.history(m.go(m.after(*ran("c", make=m.code_call)), *stop)) == [HI]
-    closed = m.go(m.after(*ran("c", make=m.code_call)), ev.TurnEnded(), ev.Continued((m.user("wait"),)))
-    assert m.history(m.go(closed, m.replied("end_turn", m.server_call("s")))) == [HI, decode(m.user("wait"))]
+    assert m.history(m.go(m.state_after(*ran("c", make=m.code_call)), *stop)) == [HI]
+    closed = m.go(m.state_after(*ran("c", make=m.code_call)), ev.TurnEnded(), ev.Continued((m.user("wait"),)))
+    assert m.history(m.go(closed, m.make_replied("end_turn", m.server_call("s")))) == [HI, decode(m.user("wait"))]
 
 
 MARK = {"cache_control": {"type": "ephemeral"}}
@@ -90,8 +90,8 @@ MARKED = [
 @pytest.mark.parametrize("beside", [True, False])
 def test_results_that_stay_beside_the_history_carry_no_cache_marks(*, beside: bool) -> None:
     """They are hints, and could not be removed there; everything else stays. In the history all do."""
-    reply = m.replied("tool_use", *([m.server_call("s")] if beside else []), m.call("c"))
-    settled = m.after(reply, ev.Started("c"), m.ended("c", MARKED))
+    reply = m.make_replied("tool_use", *([m.server_call("s")] if beside else []), m.call("c"))
+    settled = m.state_after(reply, ev.Started("c"), m.make_ended("c", MARKED))
     closed = step(settled, ev.TurnEnded()).root
     (_, message) = map(decode, closed.unjoined or closed.messages[1:])
     assert settled.root.round is not None
@@ -108,12 +108,18 @@ def test_results_that_stay_beside_the_history_carry_no_cache_marks(*, beside: bo
 
 
 @pytest.mark.parametrize(
-    "end", [(ev.Stopped(),), (m.replied("refusal"),), (m.replied("end_turn"),), (m.replied("end_turn"), ev.Judged())]
+    "end",
+    [
+        (ev.Stopped(),),
+        (m.make_replied("refusal"),),
+        (m.make_replied("end_turn"),),
+        (m.make_replied("end_turn"), ev.Judged()),
+    ],
 )
 def test_a_system_message_never_ends_a_history(end: tuple[ev.Event, ...]) -> None:
     """The next user turn could not follow it: it is queued, and stands after that turn."""
     injected = ev.Continued((m.user("a"), m.system("b"), m.system("c")))
-    state = m.after(injected, *end, callables=STOP_WHEN if len(end) == 2 else frozenset())
+    state = m.state_after(injected, *end, callables=STOP_WHEN if len(end) == 2 else frozenset())
     assert m.history(state) == [HI, decode(m.user("a"))]
     assert state.root.queued == (m.system("b"), m.system("c"))
     onward = step(state, ev.FollowedUp((m.user("d"),)))
@@ -121,7 +127,7 @@ def test_a_system_message_never_ends_a_history(end: tuple[ev.Event, ...]) -> Non
     assert onward.root.queued == ()
 
 
-B, D = encode({"role": "assistant", "content": "b"}), m.said(m.text("d"))
+B, D = encode({"role": "assistant", "content": "b"}), m.make_said(m.text("d"))
 RESULTS = encode({"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "content": "x"}]})
 
 
@@ -131,12 +137,12 @@ RESULTS = encode({"role": "user", "content": [{"type": "tool_result", "tool_use_
         ((m.user("a"),), 0),
         ((m.user("a"), B, m.user("c"), m.user("d"), m.system("e")), 2),
         ((m.user("a"), B, m.user("c"), D), 2),
-        ((m.user("a"), m.said(m.call("c")), RESULTS, B), 0),
+        ((m.user("a"), m.make_said(m.call("c")), RESULTS, B), 0),
     ],
 )
 def test_the_last_user_turn_can_be_replaced(messages: tuple[str, ...], kept: int) -> None:
     """All of it, with what the model said to it; counters start again, and what compactions left is forgotten."""
-    state = m.after(m.replied("end_turn", m.text("so")), ev.HistoryEdited((Splice(0, 2, messages),)))
+    state = m.state_after(m.make_replied("end_turn", m.text("so")), ev.HistoryEdited((Splice(0, 2, messages),)))
     counted: dict[str, Any] = {"active": 3.0, "pauses": 2, "compacted": (("drop_rounds", 5),)}
     state = State({(): state.root._replace(**counted)})
     again = step(state, ev.FollowedUp((m.user("new"),), replace_last=True))
@@ -155,19 +161,19 @@ A, ALSO_A, OTHER = ("pure", 1, "x"), ("pure", 1, "y"), ("keyed", 1, "x")
 
 
 def looking(threshold: int = 3, action: Any = "warn", **changes: Any) -> State:
-    return m.after(limits=UNLIMITED, loop_detection=LoopDetection(threshold, action), **changes)
+    return m.state_after(limits=UNLIMITED, loop_detection=LoopDetection(threshold, action), **changes)
 
 
 def asked(round_: list[Any], iteration: int, call: Any = m.call) -> ev.Replied:
     """The reply that asks for a round: of each call its tool, its input, and what comes of it."""
     blocks = [call(f"c{iteration}_{n}", name) | {"input": {"a": given}} for n, (name, given, _) in enumerate(round_)]
-    return m.replied("tool_use", *blocks)
+    return m.make_replied("tool_use", *blocks)
 
 
 def rest_of(round_: list[Any], iteration: int) -> list[ev.Event]:
     """What happens in a round that was judged."""
     ids = [f"c{iteration}_{n}" for n in range(len(round_))]
-    ends = [m.ended(call_id, result) for call_id, (_, _, result) in zip(ids, round_, strict=True)]
+    ends = [m.make_ended(call_id, result) for call_id, (_, _, result) in zip(ids, round_, strict=True)]
     return [*map(ev.Started, ids), *ends, ev.TurnEnded(), ev.Continued()]
 
 
@@ -215,11 +221,11 @@ def test_what_a_repetition_is() -> None:
     assert set(found(looking(3), [[A], [ALSO_A]] * 4)) == {None}
     assert found(looking(2), [[A, OTHER], [OTHER, A]]) == [None, 2]
     assert detect_repetition(judging(looking(1), [OTHER, A, OTHER]).root) == LoopDetected("keyed+pure", 1)
-    assert detect_repetition(judging(m.after(limits=UNLIMITED), [A], [A], [A]).root) is None
-    state = m.go(judging(looking(), [A], [A]), ev.Judged(), *rest_of([A], 2), m.replied("end_turn", m.text("so")))
+    assert detect_repetition(judging(m.state_after(limits=UNLIMITED), [A], [A], [A]).root) is None
+    state = m.go(judging(looking(), [A], [A]), ev.Judged(), *rest_of([A], 2), m.make_replied("end_turn", m.text("so")))
     assert found(m.go(state, ev.FollowedUp((m.user(),))), [[A], [A], [A]]) == [None, None, 3]
     assert detect_repetition(m.go(judging(looking(1), [A]), ev.Judged()).root) is None  # it was judged
-    reply = m.replied("end_turn", m.call("c1_0", "pure"))
+    reply = m.make_replied("end_turn", m.call("c1_0", "pure"))
     assert detect_repetition(m.go(looking(1, callables=STOP_WHEN), reply).root) is None
 
 
@@ -240,5 +246,5 @@ def test_a_model_that_stops_repeating_itself_is_not_warned() -> None:
     for number in (1, 2):
         state = m.go(state, asked([A], number, m.code_call), ev.Judged(), *rest_of([A], number))
     assert "2 times" in state.root.queued[0]
-    ended = m.go(state, m.replied("end_turn", m.text("so")))
+    ended = m.go(state, m.make_replied("end_turn", m.text("so")))
     assert (m.termination(ended), m.history(ended)[-1]["content"]) == (NaturalEnd(), [m.text("so")])

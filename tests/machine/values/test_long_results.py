@@ -59,11 +59,11 @@ def test_a_loop_keeps_the_texts_that_its_history_has_in_part() -> None:
     tools = (*m.TOOLS, evolve(m.TOOLS[0], name="read_result", effect="pure", approval="never"))
     events: list[ev.Event] = [
         ev.Requested(),
-        m.replied("tool_use", *(m.call(key, name) for key, name in names.items())),
+        m.make_replied("tool_use", *(m.call(key, name) for key, name in names.items())),
     ]
     events += [ev.Judged(), *(ev.Started(key) for key in names)]
     events += [ev.Ended(key, Result(encode(text)), iteration=1, attempt=1) for key, text in results.items()]
-    state = begin(m.opened(m.user(), tools=tools, keep_results=KEEP))
+    state = begin(m.make_opened(m.user(), tools=tools, keep_results=KEEP))
     for event in [*events, ev.TurnEnded(), ev.Continued()]:
         state = step(state, event)
     assert list(state.root.results) == [("a", LONG)]

@@ -151,7 +151,7 @@ def test_splices_that_do_not_fit_are_refused(splices: tuple[Splice, ...]) -> Non
 @pytest.mark.parametrize("make", [ev.HistoryEdited, lambda s: ev.HistoryEdited(s, "x"), ev.HistoryTaken])
 def test_an_edit_that_does_not_fit_leaves_the_same_state(splices: tuple[Splice, ...], make: Any) -> None:
     """The machine refuses it as any mistake of the caller's."""
-    ready = m.after()
+    ready = m.state_after()
     messages = ready.root.messages.extend((m.user(), m.user()))
     state = State({(): ready.root._replace(messages=messages)})
     before = evolve(state)

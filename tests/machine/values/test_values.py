@@ -51,16 +51,16 @@ def test_the_plain_text_of_a_result_names_the_blocks_that_are_not_text(result: R
 
 
 def test_a_conversation_is_empty_until_the_first_message() -> None:
-    empty = m.go(m.after(), ev.HistoryTaken((Splice(0, 1),)))
+    empty = m.go(m.state_after(), ev.HistoryTaken((Splice(0, 1),)))
     assert is_empty(empty.root)
-    assert not is_empty(m.after().root)
+    assert not is_empty(m.state_after().root)
     assert not is_empty(m.go(empty, ev.Continued((m.user(),))).root)
 
 
 def test_the_secrets_of_a_tool_stay_known_when_it_is_gone() -> None:
     """Those of the tool that is there come first, and a tool without any has none."""
     setup = evolve(
-        m.after().root.setup,
+        m.state_after().root.setup,
         tools=(
             ToolFacts("mail", "once", "never", "d1", secret=("password",)),
             ToolFacts("look", "pure", "never", "d2"),

@@ -89,7 +89,7 @@ def _kill(row: Row, rounds: int, chance: Random, start: Callable[..., Child], tu
                 child = start(seed=story.seed, kind=kind, salt=f"{story.seed} {deaths}", loop_id=loop_id)
                 patience = chance.uniform(0, usual)
                 is_mortal = number % _SPARED and deaths < _AT_MOST and row.rounds < rounds
-                if is_mortal and child.killed_within(patience):
+                if is_mortal and child.kill_within(patience):
                     deaths += 1
                     row.rounds += 1
                     continue

@@ -21,7 +21,7 @@ from tests.inbox.page.visitor import Visitor
 from tests.inbox.support import desk_of
 from tests.kit.effort import IS_DEEP
 from tests.kit.fork_server import ForkServer
-from tests.kit.machine.voting import Judge, with_omitted
+from tests.kit.machine.voting import Judge, add_omitted
 from tests.kit.postgres import database, needs_postgres
 from tests.kit.warm_python import warm
 from tests.promises.processes.office import opened
@@ -170,7 +170,7 @@ def test_each_start_had_the_persons_that_its_demands_ask_for(drivers: ForkServer
         for _ in range(45):
             office.rng.choice((*(office.decide,) * 6, *(office.drive,) * 3, office.change_rules))()
         journal = [decode_event(entry) for entry in office.store.load("loop").entries]
-        judge = Judge().read(with_omitted(journal))
+        judge = Judge().read(add_omitted(journal))
         said += office.said
         notable.update(note for notes in judge.started for note in notes | {"start"})
     drivers.clear_away()

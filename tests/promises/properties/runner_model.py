@@ -209,14 +209,14 @@ class Player:
             else:
                 raise AssertionError(f"a broken history went out: {history}")
         if was_final:
-            assert await self.driven.over()
+            assert await self.driven.is_over()
             assert self.driven.shown == history
             self.check_runs()
             return
         history = model.closed(history)
         message = await self.driven.reply()
         self.check_runs()
-        assert self.driven.sent() == history
+        assert self.driven.list_sent() == history
         assert self.driven.api.requests[-1].json["max_tokens"] == (300 + model.tuned if model.tuned else 256)
         model.history, model.mine, model.tuned_now = history, None, False
         model.reply = {"role": "assistant", "content": message["content"]}

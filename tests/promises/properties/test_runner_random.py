@@ -9,7 +9,7 @@ from hypothesis import given
 
 from tests.kit.concurrency import play
 from tests.kit.effort import examples
-from tests.kit.runners import driven_runner
+from tests.kit.runners import drive_runner
 from tests.kit.tools import MODEL
 from tests.promises.properties.runner_model import Model, Player, programs, user, work
 from toolloop.testing import call, reply, server_call, server_result
@@ -51,7 +51,7 @@ def played(driver: str, program: list[Any]) -> list[Any]:
     bodies: list[Any] = []
 
     async def story() -> None:
-        async with driven_runner(driver, script_of(program), PARAMS, tools=[work], max_iterations=None) as driven:
+        async with drive_runner(driver, script_of(program), PARAMS, tools=[work], max_iterations=None) as driven:
             player = Player(driven, Model([user("hi")]))
             await player.step()
             for _, acts in program:

@@ -31,7 +31,9 @@ def test_a_snapshot_says_its_format_first(world: World) -> None:
 
 def test_a_snapshot_survives_a_json_with_one_kind_of_number() -> None:
     """Much of the world's JSON writes 60.0 as 60, or 1 as 1.0."""
-    state = m.after(ev.Requested(at=60.0, seconds=2.0), m.replied("tool_use", m.call("a"), usage={"input_tokens": 7}))
+    state = m.state_after(
+        ev.Requested(at=60.0, seconds=2.0), m.make_replied("tool_use", m.call("a"), usage={"input_tokens": 7})
+    )
     text = json.dumps(dump(state))
     fewer = text.replace("60.0", "60").replace("2.0", "2")
     more = text.replace('"input_tokens": 7', '"input_tokens": 7.0').replace('"iterations": 1', '"iterations": 1.0')
@@ -41,7 +43,7 @@ def test_a_snapshot_survives_a_json_with_one_kind_of_number() -> None:
 
 def test_integers_of_any_size_and_lone_surrogates_stay_what_they_are() -> None:
     """They are inside texts; where no text can carry them, an escape does."""
-    state = m.after(ev.Requested(), m.replied("tool_use", m.call("a", input={"n": 10**60, "s": "\ud800"})))
+    state = m.state_after(ev.Requested(), m.make_replied("tool_use", m.call("a", input={"n": 10**60, "s": "\ud800"})))
     assert load(json.loads(json.dumps(dump(state)))) == state
     assert json.dumps(dump(state), ensure_ascii=False).encode()
 
@@ -67,7 +69,7 @@ def test_integers_of_any_size_and_lone_surrogates_stay_what_they_are() -> None:
 def test_a_value_that_is_not_a_snapshot_is_refused_by_name(change: dict[str, Any], says: str) -> None:
     """Nothing of it is guessed."""
     with pytest.raises(UnreadableSnapshot, match=says):
-        load(dump(m.after()) | change)
+        load(dump(m.state_after()) | change)
 
 
 @pytest.mark.parametrize("thing", [None, [], "{}", 1, {}, {"digest": "0"}])
@@ -112,7 +114,7 @@ def test_a_sound_digest_is_not_enough(change: dict[str, Any], says: str) -> None
 
 def fields() -> Any:
     """The members of a snapshot but its format and digest, to be changed."""
-    return {key: value for key, value in dump(m.after()).items() if key not in ("format", "digest")}
+    return {key: value for key, value in dump(m.state_after()).items() if key not in ("format", "digest")}
 
 
 def refuse(body: Any, says: str) -> None:

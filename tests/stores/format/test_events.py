@@ -30,8 +30,8 @@ ASKED = encode({"role": "assistant", "content": [m.call("a")]})
 USAGE = evolve(Usage(*range(1, 10)), cost=Cost(Decimal("0.0123"), is_partial=True, unpriced=("m",)))
 # One of each class, with every field set.
 FULL: tuple[ev.Event, ...] = (
-    m.opened(m.user("é"), limits=Limits(timeout=5.0, budget=Budget(requests=3)), gone=frozenset({"x"})),
-    ev.Adopted(m.after(ev.Requested(), m.replied("tool_use", m.call("a")), m.asks("a"))),
+    m.make_opened(m.user("é"), limits=Limits(timeout=5.0, budget=Budget(requests=3)), gone=frozenset({"x"})),
+    ev.Adopted(m.state_after(ev.Requested(), m.make_replied("tool_use", m.call("a")), m.asks("a"))),
     ev.Requested(),
     ev.Replied(read_reply({"content": [m.call("a")], "stop_reason": "tool_use", "usage": {"input_tokens": 3}})),
     ev.Replied(read_reply({"content": [], "stop_reason": "end_turn"}), 2.5, Thread("msg_1", 3, "f")),
@@ -236,6 +236,6 @@ def test_a_damaged_entry_is_refused() -> None:
 
 def test_sets_are_written_in_order() -> None:
     """So the same event has the same text in every process."""
-    entry = encode_event("1", m.opened(gone=frozenset("badc"), callables=frozenset({"stop_when", "on_tool_call"})))
+    entry = encode_event("1", m.make_opened(gone=frozenset("badc"), callables=frozenset({"stop_when", "on_tool_call"})))
     assert json.loads(entry.body)["setup"]["gone"] == ["a", "b", "c", "d"]
     assert json.loads(entry.body)["setup"]["callables"] == ["on_tool_call", "stop_when"]

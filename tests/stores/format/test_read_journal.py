@@ -23,13 +23,13 @@ from toolloop.stores import Entry, decode_event, dump, encode_event, load, read_
 
 ROUND: tuple[ev.Event, ...] = (
     ev.Requested(at=1.0),
-    m.replied("tool_use", m.call("a")),
+    m.make_replied("tool_use", m.call("a")),
     ev.Started("a"),
-    m.ended("a"),
+    m.make_ended("a"),
     ev.TurnEnded(),
     ev.Continued(),
 )
-JOURNAL = (m.opened(), *ROUND, *ROUND, ev.Requested(), m.replied("end_turn", m.text("so")))
+JOURNAL = (m.make_opened(), *ROUND, *ROUND, ev.Requested(), m.make_replied("end_turn", m.text("so")))
 
 
 @given(j.lives(90))
@@ -141,7 +141,7 @@ def test_an_error_of_the_source_comes_through() -> None:
     """A store that fails while it is read is not a damaged journal."""
 
     def failing() -> Any:
-        yield encode_event("1", m.opened())
+        yield encode_event("1", m.make_opened())
         raise OSError("the disk is gone")
 
     with pytest.raises(OSError, match="the disk is gone"):

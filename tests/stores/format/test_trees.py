@@ -47,10 +47,10 @@ def test_a_journal_may_begin_with_a_whole_tree(world: World, more: int) -> None:
 
 def deep(depth: int) -> tuple[State, list[Entry]]:
     """A loop in a loop, and so on."""
-    events: list[ev.Event] = [m.opened(limits=Limits(max_depth=None))]
+    events: list[ev.Event] = [m.make_opened(limits=Limits(max_depth=None))]
     state, path = fold(events), tuple[str, ...]()
     for _ in range(depth):
-        asked = (ev.Requested(path=path), evolve(m.replied("tool_use", m.call("p", "pure")), path=path))
+        asked = (ev.Requested(path=path), evolve(m.make_replied("tool_use", m.call("p", "pure")), path=path))
         for event in asked:
             state = step(state, event)
         path = (*path, "p")

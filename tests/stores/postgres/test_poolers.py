@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import psycopg
 import pytest
 
-from tests.kit.pooler import needs_pooler, pooled
+from tests.kit.pooler import needs_pooler, start_pooler
 from tests.kit.postgres import database, needs_postgres
 from tests.stores.postgres.test_postgres import PATIENCE, name_of, run_sql
 from tests.stores.support import HUMAN, READY, entries
@@ -36,18 +36,18 @@ def url() -> str:
 
 @pytest.fixture(scope="module")
 def shared(url: str) -> Iterator[str]:
-    with pooled(url, "transaction") as through:
+    with start_pooler(url, "transaction") as through:
         yield through
 
 
 def test_a_pooler_in_session_mode_makes_no_difference() -> None:
-    with pooled(database(), "session") as through, PostgresStore(through, pool_size=2) as store:
+    with start_pooler(database(), "session") as through, PostgresStore(through, pool_size=2) as store:
         changes = threading.Semaphore(0)
         with store.watch(changes.release):
             assert changes.acquire(timeout=PATIENCE)  # it hears its own first notification
             store.create("loop", entries("a"), head=READY)
             assert changes.acquire(timeout=PATIENCE)
-    with pooled(database(), "session") as through, PostgresStore(through, pool_size=1) as store:
+    with start_pooler(database(), "session") as through, PostgresStore(through, pool_size=1) as store:
         check_store(lambda: store)
 
 

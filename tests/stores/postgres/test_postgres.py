@@ -18,7 +18,7 @@ from hypothesis.stateful import rule, run_state_machine_as_test
 
 from tests.kit.effort import examples
 from tests.kit.postgres import database, needs_postgres
-from tests.kit.proxy import Proxy, proxied
+from tests.kit.proxy import Proxy, start_proxy
 from tests.stores.rules.test_stores_agree import Stores, few, metadata, statuses
 from tests.stores.support import HUMAN, READY, entries
 from toolloop.errors import StoreError, UnreadableSnapshot
@@ -62,7 +62,7 @@ def store(url: str) -> Iterator[PostgresStore]:
 def network(url: str) -> Iterator[tuple[Proxy, str]]:
     with PostgresStore(url) as store:
         store.migrate()
-    with proxied(url) as through:
+    with start_proxy(url) as through:
         yield through
 
 
