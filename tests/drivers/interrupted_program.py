@@ -29,17 +29,17 @@ arrived = threading.Barrier(3)
 lines: list[Line] = []  # to the test, one in each child
 
 
-def ready() -> None:
+def say_ready() -> None:
     """The test may strike now."""
     lines[0].say(ready=True)
 
 
-def ready_after(wait: Callable[[], object]) -> None:
+def say_ready_after(wait: Callable[[], object]) -> None:
     """The same, once something has happened; another thread waits for it."""
 
     def tell() -> None:
         wait()
-        ready()
+        say_ready()
 
     threading.Thread(target=tell, daemon=True).start()
 
@@ -48,7 +48,7 @@ def ready_after(wait: Callable[[], object]) -> None:
 def here() -> str:
     """Wait to be struck, in the caller's own thread."""
     ran.append("here")
-    ready()
+    say_ready()
     threading.Event().wait(DEADLINE)
     return "never struck"
 
@@ -57,7 +57,7 @@ def here() -> str:
 async def task() -> str:
     """Wait to be struck, in a task."""
     ran.append("here")
-    ready()
+    say_ready()
     await anyio.sleep_forever()
     return "never struck"
 
@@ -83,7 +83,7 @@ def drive(kind: str, step: Callable[[], Any]) -> Any:
     return anyio.run(main, backend=kind)
 
 
-def struck(kind: str, handle: ToolLoopHandle | AsyncToolLoopHandle) -> dict[str, Any]:
+def strike(kind: str, handle: ToolLoopHandle | AsyncToolLoopHandle) -> dict[str, Any]:
     """Drive until Ctrl-C comes; what is known then."""
     try:
         drive(kind, handle.next_turn)
@@ -95,56 +95,56 @@ def struck(kind: str, handle: ToolLoopHandle | AsyncToolLoopHandle) -> dict[str,
     return {"interrupted": False}
 
 
-def went_on(kind: str, handle: ToolLoopHandle | AsyncToolLoopHandle) -> dict[str, Any]:
+def go_on(kind: str, handle: ToolLoopHandle | AsyncToolLoopHandle) -> dict[str, Any]:
     """Let the loop go on to its end."""
     ended = drive(kind, handle.run)
     contents = [block["content"] for block in handle.messages[-2]["content"] if isinstance(block, dict)]
     return {"text": ended.text if isinstance(ended, Completed) else repr(ended), "results": contents, "ran": ran}
 
 
-def in_a_request(kind: str) -> dict[str, Any]:
+def strike_in_a_request(kind: str) -> dict[str, Any]:
     held = delayed(DEADLINE, reply("never seen"))
     with FakeMessagesAPI([held, reply("done")]) as api:
-        ready_after(lambda: held.arrived.wait(DEADLINE))
+        say_ready_after(lambda: held.arrived.wait(DEADLINE))
         if kind == "sync":
             handle: Any = ToolLoopHandle(api.client(), params=params())
-            told = struck(kind, handle)
+            told = strike(kind, handle)
         else:
             handle = AsyncToolLoopHandle(api.async_client(), params=params())
-            told = struck(kind, handle)
+            told = strike(kind, handle)
             handle = AsyncToolLoopHandle.restore(handle.snapshot(), api.async_client())  # a client has one event loop
         ended = drive(kind, handle.run)
         same = api.requests[0].body == api.requests[1].body
         return told | {"text": ended.text, "same": same, "requests": len(api.requests)}
 
 
-def in_tools(kind: str, where: str) -> dict[str, Any]:
+def strike_in_tools(kind: str, where: str) -> dict[str, Any]:
     calls = [("here", {})] if where == "here" else [("side", {"name": "one"}), ("side", {"name": "two"})]
     script = [reply(calls=calls), reply("done")]
     # Without a grace, for the gate opens only after the interrupt.
     handle = sync_loop(script, [here, side], stop_grace=0) if kind == "sync" else async_loop(script, [task, side])
     if where != "here":
-        ready_after(lambda: arrived.wait(DEADLINE))
-    told = struck(kind, handle)
+        say_ready_after(lambda: arrived.wait(DEADLINE))
+    told = strike(kind, handle)
     if where == "hung":
         return told
     gate.set()
-    return told | went_on(kind, handle)
+    return told | go_on(kind, handle)
 
 
-def interrupted(line: Line, kind: str, where: str) -> dict[str, Any]:
+def interrupt(line: Line, kind: str, where: str) -> dict[str, Any]:
     """Be struck, and tell what is known."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     lines.append(line)
-    return in_a_request(kind) if where == "request" else in_tools(kind, where)
+    return strike_in_a_request(kind) if where == "request" else strike_in_tools(kind, where)
 
 
 if __name__ == "__main__":
     to_the_test = socket.socket(fileno=int(sys.argv[1]))
     if sys.argv[2:]:
         alone = Line(to_the_test)
-        alone.say(end=interrupted(alone, sys.argv[2], "hung"))
+        alone.say(end=interrupt(alone, sys.argv[2], "hung"))
     else:
         import anthropic  # noqa: F401 - once for all children
 
-        serve(to_the_test, {"interrupted": interrupted})
+        serve(to_the_test, {"interrupted": interrupt})

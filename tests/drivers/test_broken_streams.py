@@ -34,7 +34,7 @@ BROKEN = {
 }
 
 
-async def unchanged(talk: World) -> None:
+async def expect_unchanged(talk: World) -> None:
     """The loop stands as before, and goes on."""
     assert talk.handle.messages == (params()["messages"][0],)
     assert talk.handle.iterations == 0
@@ -61,7 +61,7 @@ def test_a_stream_that_breaks(driver: str, how: str) -> None:
             assert LONG not in repr(error)
             copy = pickle.loads(pickle.dumps(error.error))
             assert copy.partial_text == error.partial_text
-            await unchanged(talk)
+            await expect_unchanged(talk)
 
     play(driver, story)
 

@@ -175,13 +175,13 @@ def test_a_tool_that_raises_the_cancellation_itself_ends_only_itself(backend: st
     run_async(backend, main)
 
 
-async def timed_out(turn: Callable[[], Awaitable[object]], gate: Gate) -> None:
+async def time_out(turn: Callable[[], Awaitable[object]], gate: Gate) -> None:
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(None) as limit:
-            await _when(gate, lambda: limit.reschedule(0), turn)
+            await _act_when(gate, lambda: limit.reschedule(0), turn)
 
 
-async def task_cancelled(turn: Callable[[], Awaitable[object]], gate: Gate) -> None:
+async def cancel_task(turn: Callable[[], Awaitable[object]], gate: Gate) -> None:
     async def run() -> None:
         await turn()
 
@@ -193,7 +193,7 @@ async def task_cancelled(turn: Callable[[], Awaitable[object]], gate: Gate) -> N
     assert task.cancelled()
 
 
-async def group_failed(turn: Callable[[], Awaitable[object]], gate: Gate) -> None:
+async def fail_group(turn: Callable[[], Awaitable[object]], gate: Gate) -> None:
     async def run() -> None:
         await turn()
 
@@ -211,13 +211,13 @@ async def group_failed(turn: Callable[[], Awaitable[object]], gate: Gate) -> Non
     assert [type(error) for error in caught.value.exceptions] == [LookupError]
 
 
-async def moved_on(turn: Callable[[], Awaitable[object]], gate: Gate) -> None:
+async def move_on(turn: Callable[[], Awaitable[object]], gate: Gate) -> None:
     with trio.move_on_after(DEADLINE) as scope:
-        await _when(gate, lambda: setattr(scope, "deadline", trio.current_time()), turn)
+        await _act_when(gate, lambda: setattr(scope, "deadline", trio.current_time()), turn)
     assert scope.cancelled_caught
 
 
-async def _when(gate: Gate, act: Callable[[], object], turn: Callable[[], Awaitable[object]]) -> None:
+async def _act_when(gate: Gate, act: Callable[[], object], turn: Callable[[], Awaitable[object]]) -> None:
     async def soon() -> None:
         await wait_in_loop_for(gate.arrived)
         act()
@@ -229,7 +229,7 @@ async def _when(gate: Gate, act: Callable[[], object], turn: Callable[[], Awaita
 
 @each(
     ("backend", "cancel"),
-    [("asyncio", timed_out), ("asyncio", task_cancelled), ("asyncio", group_failed), ("trio", moved_on)],
+    [("asyncio", time_out), ("asyncio", cancel_task), ("asyncio", fail_group), ("trio", move_on)],
 )
 def test_each_way_of_cancelling_goes_through_and_leaves_the_loop(backend: str, cancel: Any) -> None:
     """The native ways of both libraries: none is swallowed, none arrives as something else."""

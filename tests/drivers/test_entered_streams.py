@@ -27,7 +27,7 @@ KINDS = ("sync", "asyncio", "trio")
 each_stream = each(("kind", "method"), [(kind, method) for kind in KINDS for method in ("stream", "stream_turn")])
 
 
-def entered(peer: AnyHandle, method: str, act: Callable[[Any], T]) -> T:
+def enter(peer: AnyHandle, method: str, act: Callable[[Any], T]) -> T:
     """Enter a stream, do something, and leave it unread."""
     if isinstance(peer.handle, ToolLoopHandle):
         with getattr(peer.handle, method)() as stream:
@@ -50,17 +50,17 @@ def test_a_stream_of_a_loop_that_another_driver_holds_cannot_be_entered(kind: st
     world = World(kind, MemoryStore(), SCRIPT)
     first, second = World("sync", world.store, SCRIPT).open(), world.open()
 
-    def while_held(_: Any) -> None:
+    def enter_while_held(_: Any) -> None:
         lease = world.store.head("loop").lease
         assert lease is not None
         with pytest.raises(Conflict) as caught:
-            entered(second, method, never)
+            enter(second, method, never)
         assert caught.value.owner == lease.owner
         assert world.store.head("loop").lease == lease
 
-    entered(first, "stream", while_held)
+    enter(first, "stream", enter_while_held)
     assert world.requests == []
-    entered(second, method, lambda _: None)
+    enter(second, method, lambda _: None)
     expect_yielded(second.run())
 
 
@@ -76,7 +76,7 @@ def test_entering_begins_nothing(kind: str, method: str) -> None:
         with pytest.raises(IllegalCommand, match="not over"):
             _ = stream.turn
 
-    entered(peer, method, look)
+    enter(peer, method, look)
     assert world.store.head("loop").lease is None
     assert (world.requests, world.store.load("loop").rev) == ([], 1)
     peer.decide(**{each.id: APPROVED for each in expect_yielded(peer.run()).pending})
@@ -90,12 +90,12 @@ def test_what_is_not_allowed_is_refused_on_entering(kind: str, method: str) -> N
     world = World(kind, MemoryStore(), SCRIPT)
     empty = world.open("empty", params=params(messages=[]))
     with pytest.raises(IllegalCommand, match="empty"):
-        entered(empty, method, never)
+        enter(empty, method, never)
     peer = world.open()
 
     if isinstance(peer.handle, ToolLoopHandle):
         with pytest.raises(IllegalCommand, match="another caller drives"):
-            entered(peer, "stream", lambda _: entered(peer, method, never))
+            enter(peer, "stream", lambda _: enter(peer, method, never))
     else:
         handle = peer.handle
 
@@ -110,12 +110,12 @@ def test_what_is_not_allowed_is_refused_on_entering(kind: str, method: str) -> N
     expect_yielded(peer.run())
     if method == "stream_turn":
         with pytest.raises(IllegalCommand, match="needs a command"):
-            entered(peer, method, never)
+            enter(peer, method, never)
     else:
-        assert isinstance(entered(peer, method, lambda stream: stream.turn), Yielded)
+        assert isinstance(enter(peer, method, lambda stream: stream.turn), Yielded)
     peer.decide(t2=APPROVED)
     assert isinstance(peer.run(), Completed)
-    assert isinstance(entered(peer, method, lambda stream: stream.turn), Completed)
+    assert isinstance(enter(peer, method, lambda stream: stream.turn), Completed)
 
 
 @each_stream
@@ -135,7 +135,7 @@ def test_drift_is_raised_on_entering(kind: str, method: str) -> None:
     if method == "stream_turn":
         changed.say(changed.turn().continue_loop)
     with pytest.raises(Drift):
-        entered(changed, method, never)
+        enter(changed, method, never)
     assert world.store.head("loop").lease is None
     assert peer.text() == "done"
 

@@ -65,7 +65,7 @@ def server() -> Iterator[ForkServer]:
         yield server
 
 
-def interrupted(server: ForkServer, kind: str, where: str) -> dict[str, Any]:
+def interrupt_program(server: ForkServer, kind: str, where: str) -> dict[str, Any]:
     """What a program of its own told that got a real SIGINT in the middle of a turn."""
     with start_program(server, "interrupted", kind=kind, where=where) as program:
         program.hear("ready")
@@ -85,7 +85,7 @@ def interrupted(server: ForkServer, kind: str, where: str) -> dict[str, Any]:
 @either_kind
 def test_ctrl_c_in_a_request_leaves_a_loop_as_if_none_was_made(kind: str, server: ForkServer) -> None:
     """The next turn makes it again, byte for byte."""
-    assert interrupted(server, kind, "request") == {
+    assert interrupt_program(server, kind, "request") == {
         "interrupted": True,
         "iterations": 0,
         "statuses": [],
@@ -98,7 +98,7 @@ def test_ctrl_c_in_a_request_leaves_a_loop_as_if_none_was_made(kind: str, server
 @either_kind
 def test_ctrl_c_in_a_tool_that_is_cut_off_by_it_settles_the_call(kind: str, server: ForkServer) -> None:
     """A repeatable tool in the caller's own thread, or in a task, is reported as cancelled, and not run again."""
-    told = interrupted(server, kind, "here")
+    told = interrupt_program(server, kind, "here")
     assert told["statuses"] == ["settled"]
     assert told["results"] == [Texts().cancelled]
     assert (told["text"], told["ran"]) == ("done", ["here"])
@@ -107,7 +107,7 @@ def test_ctrl_c_in_a_tool_that_is_cut_off_by_it_settles_the_call(kind: str, serv
 @either_kind
 def test_ctrl_c_while_threads_run_leaves_them_running(kind: str, server: ForkServer) -> None:
     """Their late ends are taken, and the loop goes on."""
-    told = interrupted(server, kind, "threads")
+    told = interrupt_program(server, kind, "threads")
     assert told["statuses"] == ["running", "running"]
     assert told["results"] == ["one", "two"]
     assert (told["text"], sorted(told["ran"])) == ("done", ["one", "two"])
@@ -174,9 +174,9 @@ class Run:
             self.ran[context.call_id] += 1
             return f"sent {to}"
 
-        self.tools, self.atools = [self.within(each) for each in ([pay, look, send], [pay, look, asend])]
+        self.tools, self.atools = [self.list_within(each) for each in ([pay, look, send], [pay, look, asend])]
 
-    def within(self, tools: list[Any]) -> list[Any]:
+    def list_within(self, tools: list[Any]) -> list[Any]:
         """Return the tools of the outermost loop."""
         bare = {name: value for name, value in PARAMS.items() if name != "messages"}
         return [sub_loop("part", "Do a part of it.", params=bare, tools=tools)] if self.nested else tools
@@ -297,7 +297,7 @@ def callers_of(frame: FrameType) -> Iterator[tuple[CodeType, int]]:
         caller = caller.f_back
 
 
-def made_store(kind: str, folder: Path, number: int) -> Store | None:
+def make_store(kind: str, folder: Path, number: int) -> Store | None:
     """Return a new store of a kind; None for a loop without a store."""
     if kind == "sqlite":
         return SqliteStore(folder / f"{number}.db")
@@ -346,7 +346,7 @@ def goes_on(run: Run, number: int, handle: ToolLoopHandle, way: str, store: Stor
 def test_ctrl_c_anywhere_leaves_a_loop_that_goes_on_to_its_end(kind: str, way: str, tmp_path: Path) -> None:
     """No call runs twice, nothing is lost, nothing hangs, nothing but the interrupt is raised, and no lease is kept."""
     for number in places(f"{kind} {way}"):
-        run, store = Run(nested=kind == "nested"), made_store(kind, tmp_path, number)
+        run, store = Run(nested=kind == "nested"), make_store(kind, tmp_path, number)
         provider = ScriptedProvider(run.answer)
         handle = ToolLoopHandle(provider, params=PARAMS, tools=run.tools, store=store, loop_id="loop")
         interrupt = Interrupt(number)
@@ -362,7 +362,7 @@ def test_ctrl_c_anywhere_leaves_a_loop_that_goes_on_to_its_end(kind: str, way: s
 def test_ctrl_c_while_something_is_said_leaves_no_old_answer(kind: str, tmp_path: Path) -> None:
     """It was said or not: `run()` gives the answer to what the history holds, and it can be said again."""
     for number in count(1, stride(11)):
-        store = made_store(kind, tmp_path, number)
+        store = make_store(kind, tmp_path, number)
         provider = ScriptedProvider(lambda request: reply(request["messages"][-1]["content"]))
         handle = ToolLoopHandle(provider, params=PARAMS, store=store, loop_id="loop")
         assert handle.run().text == "go"
@@ -400,7 +400,7 @@ def test_ctrl_c_anywhere_leaves_a_runner_that_goes_on_to_its_end(streams: bool) 
 def test_ctrl_c_at_any_line_where_a_call_starts_ends_or_is_stored_loses_no_result(way: str, tmp_path: Path) -> None:
     """A call that has run has its own result, and no question is asked about its end."""
     for number in count(1, stride(31)):
-        run, store = Run(), made_store("sqlite", tmp_path, number)
+        run, store = Run(), make_store("sqlite", tmp_path, number)
         handle = ToolLoopHandle(
             ScriptedProvider(run.answer), params=PARAMS, tools=run.tools, store=store, loop_id="loop"
         )
@@ -423,7 +423,7 @@ def test_a_cancellation_at_any_wait_leaves_a_loop_that_goes_on_to_its_end(
     """The same for a task that is cancelled after any number of steps of the event loop."""
 
     async def main(steps: int) -> bool:
-        run, store = Run(nested=kind == "nested"), made_store(kind, tmp_path, steps)
+        run, store = Run(nested=kind == "nested"), make_store(kind, tmp_path, steps)
         provider = AsyncScriptedProvider(run.aanswer)
         handle = AsyncToolLoopHandle(provider, params=PARAMS, tools=run.atools, store=store, loop_id="loop")
         with anyio.CancelScope() as scope:

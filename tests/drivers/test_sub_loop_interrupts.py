@@ -29,7 +29,7 @@ COUNTS = [reply(calls=[ADD]), reply("it is 3")]
 STANDS = [reply(calls=[call("stand", {}, id="s")]), reply("went on")]
 
 
-def standing(gate: Gate, seen: list[bool]) -> Any:
+def make_standing(gate: Gate, seen: list[bool]) -> Any:
     @tool
     def stand(context: ToolContext) -> str:
         """Stand at a gate."""
@@ -47,7 +47,7 @@ def test_a_stop_reaches_down(kind: str) -> None:
     loop_tree = tree_of(
         kind,
         {"go": ask_in_parallel("one", "two"), "one": STANDS, "two": COUNTS},
-        [kid([standing(gate, seen), add])],
+        [kid([make_standing(gate, seen), add])],
         config={"stop_grace": 0},
     )
     loop_tree.on["two"] = asked.stand
@@ -69,7 +69,9 @@ def test_a_cancelled_turn_leaves_children_that_go_on(backend: str) -> None:
     """A request is made again, byte for byte; a tool in a thread is waited for."""
     gate, asked, seen = Gate(), Gate(), list[bool]()
     loop_tree = tree_of(
-        backend, {"go": ask_in_parallel("one", "two"), "one": STANDS, "two": COUNTS}, [kid([standing(gate, seen), add])]
+        backend,
+        {"go": ask_in_parallel("one", "two"), "one": STANDS, "two": COUNTS},
+        [kid([make_standing(gate, seen), add])],
     )
     loop_tree.on["two"] = asked.stand
     handle = loop_tree.loop()

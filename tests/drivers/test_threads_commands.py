@@ -60,7 +60,7 @@ class OverHTTP:
 
         return run_async(self.kind, main)
 
-    def sent(self, number: int) -> list[Any]:
+    def list_sent(self, number: int) -> list[Any]:
         return [message["content"] for message in self.api.requests[number].json["messages"]]
 
 
@@ -120,8 +120,8 @@ def test_a_message_injected_during_a_request_joins_after_its_reply(kind: str) ->
         held.release()
         ended = expect_completed(driver.result())
         assert (ended.text, ended.termination) == ("second", NaturalEnd())
-        assert loop.sent(0) == ["hello"]
-        assert loop.sent(1) == ["hello", [{"type": "text", "text": "first"}], "one", "two"]
+        assert loop.list_sent(0) == ["hello"]
+        assert loop.list_sent(1) == ["hello", [{"type": "text", "text": "first"}], "one", "two"]
         assert loop.api.refused == []
 
 
@@ -142,7 +142,7 @@ def test_a_message_injected_during_a_request_follows_the_results(kind: str) -> N
         loop.handle.resume(InjectMessages([user("meanwhile")]))
         held.release()
         assert expect_completed(driver.result()).text == "bye"
-        assert [len(content) if isinstance(content, list) else content for content in loop.sent(1)] == [
+        assert [len(content) if isinstance(content, list) else content for content in loop.list_sent(1)] == [
             "hello",
             1,
             1,

@@ -293,7 +293,7 @@ def check(handle: Handle, counted: Counted) -> None:
         assert [text.split()[1] for text in result_texts(message)] == [str(number) for number in range(CALLS)]
 
 
-def next_or_waiting(handle: ToolLoopHandle) -> Any:
+def take_next_or_waiting(handle: ToolLoopHandle) -> Any:
     """The next turn, or the one that waits already."""
     try:
         return handle.next_turn()
@@ -310,7 +310,7 @@ def test_many_loops_in_threads() -> None:
         for number in range(first, LOOPS, WORKERS):
             handle, counted = make_loop(sync_loop, number)
             go = threading.Semaphore(0)
-            while (result := next_or_waiting(handle)) is None or isinstance(result, Yielded):
+            while (result := take_next_or_waiting(handle)) is None or isinstance(result, Yielded):
                 deciders.ask(handle, go)
                 assert go.acquire(timeout=DEADLINE)
             assert expect_completed(result).text == "done"

@@ -192,7 +192,7 @@ def test_a_left_behind_tool_may_end_just_as_the_next_turn_begins(kind: str, plac
 
     calls = [("slow", {"gate": name}) for name in gates]
     handle = (sync_loop if kind == "sync" else async_loop)([reply(calls=calls), reply("done")], [slow])
-    _interrupted_while_tools_run(kind, handle, gates)
+    _interrupt_while_tools_run(kind, handle, gates)
     ends = _ends_of(handle, 2)
     held = Held(place)
     driver = Background(lambda: turn(kind, handle), held)
@@ -207,12 +207,10 @@ def test_a_left_behind_tool_may_end_just_as_the_next_turn_begins(kind: str, plac
     assert [result.content for result in turned.results if result] == ["late but good"] * 2
 
 
-def _interrupted_while_tools_run(
-    kind: str, handle: ToolLoopHandle | AsyncToolLoopHandle, gates: dict[str, Gate]
-) -> None:
+def _interrupt_while_tools_run(kind: str, handle: ToolLoopHandle | AsyncToolLoopHandle, gates: dict[str, Gate]) -> None:
     if isinstance(handle, AsyncToolLoopHandle):
 
-        async def cancelled() -> None:
+        async def cancel() -> None:
             with anyio.CancelScope() as scope:
                 async with anyio.create_task_group() as group:
 
@@ -224,7 +222,7 @@ def _interrupted_while_tools_run(
                     group.start_soon(cancel)
                     await handle.next_turn()
 
-        run_async(kind, cancelled)
+        run_async(kind, cancel)
         return
 
     arrived = [gate.arrived for gate in gates.values()]
@@ -236,11 +234,11 @@ def _ends_of(handle: ToolLoopHandle | AsyncToolLoopHandle, count: int) -> thread
     """Set when so many calls of the loop have ended."""
     ended, rings = threading.Event(), itertools.count(1)
 
-    def notified() -> None:
+    def note() -> None:
         if next(rings) == count:
             ended.set()
 
-    inside.call_before_each_notification(handle, notified)
+    inside.call_before_each_notification(handle, note)
     return ended
 
 

@@ -216,7 +216,7 @@ STATES: dict[str, Any] = {
 }
 
 
-def once(request: dict[str, Any]) -> Any:
+def call_once(request: dict[str, Any]) -> Any:
     """The model calls the tool, and then is content."""
     return DOWN if len(request["messages"]) == 1 else reply("up")
 
@@ -224,7 +224,7 @@ def once(request: dict[str, Any]) -> Any:
 @each("state", STATES.values())
 def test_each_handle_in_a_tool_is_one_deeper(state: Any) -> None:
     """Depths are 0, 1, 2 down to the limit, and the caller's object is handed down as it is."""
-    provider = ScriptedProvider(once)
+    provider = ScriptedProvider(call_once)
     seen: list[tuple[int, bool]] = []
     ends: list[Any] = []
 

@@ -35,7 +35,7 @@ def broken_filter(_call: object, _content: object) -> None:
     raise LookupError("no filter")
 
 
-def logged(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str, Any]]:
+def list_logged(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str, Any]]:
     return [(record.levelname, record.message, vars(record).get("loop_id")) for record in caplog.records]
 
 
@@ -47,7 +47,7 @@ def test_each_record_about_a_call_has_the_loop(kind: str, caplog: pytest.LogCapt
     tools = ToolRegistry([say], adapter=Fragile())
     handle = make(kind, [reply(calls=calls)], tools, result_filters=[broken_filter])
     expect_yielded(turn(kind, handle))
-    assert {(level, message.partition(":")[0], loop) for level, message, loop in logged(caplog)} == {
+    assert {(level, message.partition(":")[0], loop) for level, message, loop in list_logged(caplog)} == {
         ("INFO", "tool call answered", "loop"),
         ("ERROR", "the response adapter failed", "loop"),
         ("ERROR", "a result filter failed", "loop"),
@@ -70,7 +70,7 @@ def test_a_late_end_is_not_a_warning(kind: str, caplog: pytest.LogCaptureFixture
     expect_yielded(turn(kind, handle)).continue_loop()
     gate.opened.set()
     assert expect_completed(turn(kind, handle)).text == "fine"
-    found = logged(caplog)
+    found = list_logged(caplog)
     assert ("WARNING", "a tool exceeded its timeout", "loop") in found
     assert [level for level, _, _ in found if level != "INFO"] == ["WARNING"]
     assert {loop for _, _, loop in found} == {"loop"}

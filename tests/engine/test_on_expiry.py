@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.journal.test_stored_time import START, Clock, told
+from tests.journal.test_stored_time import START, Clock, list_told
 from tests.kit.concurrency import either_kind
 from tests.kit.each import each
 from tests.kit.loop_trees import kid, task, tree_of
@@ -147,7 +147,7 @@ def test_a_loop_that_continues_tells_the_model() -> None:
     expect_yielded(party.run())
     clock.now += 60
     assert party.run().unwrap().termination == NaturalEnd()
-    assert told(at)[0] == (EXPIRED, True)
+    assert list_told(at)[0] == (EXPIRED, True)
 
 
 @each("value", ["end", None, True])

@@ -136,7 +136,7 @@ def edit(handle: Any) -> None:
     handle.messages_mut()[0] = OTHER
 
 
-def pausing(*then: Any) -> Reader:
+def make_pausing(*then: Any) -> Reader:
     """Two pages, then a pause that goes out only with its thinking."""
     return Reader(0, first=[read(1), read(2), PAUSE, *then])
 
@@ -154,7 +154,7 @@ def test_an_edit_before_a_pause_that_needs_its_thinking_is_refused(driver: str) 
     """Nothing is sent; the list can be put back, and the loop goes on."""
 
     async def story() -> None:
-        async with reading(driver, pausing()) as at:
+        async with reading(driver, make_pausing()) as at:
             turn = await to_the_pause(at)
             edit(at.handle)
             with expect_refusal(at.handle, IllegalCommand, "has paused", "resume(Stop())"):
@@ -179,7 +179,7 @@ def test_other_words_before_such_a_pause_are_refused(what: str) -> None:
     """By `update_params`, at once; what stands before no thinking may change."""
 
     async def story() -> None:
-        async with reading("sync", pausing()) as at:
+        async with reading("sync", make_pausing()) as at:
             turn = await to_the_pause(at)
             with expect_refusal(at.handle, IllegalCommand, "has paused", "resume(Stop())"):
                 at.handle.update_params(**OTHERWISE[what])
@@ -203,7 +203,7 @@ def test_stop_takes_the_edit_over(how: str) -> None:
     """The paused reply goes with it, so there is nothing that hangs on anything."""
 
     async def story() -> None:
-        async with reading("sync", pausing(reply("done"))) as at:
+        async with reading("sync", make_pausing(reply("done"))) as at:
             turn = await to_the_pause(at)
             edit(at.handle)
             STOPS[how](at.handle, turn)

@@ -114,7 +114,7 @@ def test_a_predicate_that_raises_asks() -> None:
 BOOK = call("book", {"day": "2026-12-24", "seats": [1, 2]}, id="toolu_b")
 
 
-def booking(needs_approval: Callable[..., Any]) -> Any:
+def make_booking(needs_approval: Callable[..., Any]) -> Any:
     """A tool whose predicate takes the arguments. It notes nothing: `start_over_http` reads its results."""
 
     @tool(needs_approval=needs_approval, preview=lambda day, seats: f"{day:%d %b}: {len(seats)}", typed=True)
@@ -134,7 +134,7 @@ def test_a_typed_predicate_gets_the_arguments_of_the_function() -> None:
         seats.clear()
         return True
 
-    with start_over_http([reply(calls=[BOOK]), reply("fine")], tools=[booking(is_large)]) as at:
+    with start_over_http([reply(calls=[BOOK]), reply("fine")], tools=[make_booking(is_large)]) as at:
         turn = at.turn()
         assert turn.pending[0].preview == "24 Dec: 2"
         turn.approve("toolu_b", {"day": "2026-12-25", "seats": [3]})
@@ -149,7 +149,7 @@ def test_a_typed_predicate_is_not_asked_about_an_input_that_does_not_fit(bad: di
     asked: list[Any] = []
     with start_over_http(
         [reply(calls=[call("book", bad, id="toolu_b")]), reply("fine")],
-        tools=[booking(lambda **all: asked.append(all))],
+        tools=[make_booking(lambda **all: asked.append(all))],
     ) as at:
         turn = at.turn()
         assert (turn.pending, asked) == ((), [])

@@ -84,7 +84,7 @@ class Tree:
             tools = [kid(tools, on_tool_call=self.policy(depth))]
         return tools
 
-    def said(self) -> dict[str, Any]:
+    def list_said(self) -> dict[str, Any]:
         names = ["go", "one", "two"][: len(self.verdicts)]
         down = [reply(calls=[task(name)]) for name in names[1:]] + [reply(calls=[RM])]
         return {name: [first, reply("done")] for name, first in zip(names, down, strict=True)}
@@ -95,12 +95,12 @@ class Tree:
         asked = {**params(), "messages": [user("go")]}
         make = ToolLoopHandle if self.kind == "sync" else AsyncToolLoopHandle
         parts: dict[str, Any] = {"tools": tools, "config": config, "store": self.store, "loop_id": "loop"}
-        return AnyHandle(self.kind, make(tree_of(self.kind, self.said(), tools).provider(), params=asked, **parts))
+        return AnyHandle(self.kind, make(tree_of(self.kind, self.list_said(), tools).provider(), params=asked, **parts))
 
-    def again(self) -> AnyHandle:
+    def open_again(self) -> AnyHandle:
         """The same loop in another process."""
         config, tools = LoopConfig(on_tool_call=self.policy(0)), self.tools()
-        provider = tree_of(self.kind, self.said(), tools).provider()
+        provider = tree_of(self.kind, self.list_said(), tools).provider()
         parts: dict[str, Any] = {"tools": tools, "config": config, "take_over": True}
         if self.kind == "sync":
             return AnyHandle(self.kind, ToolLoopHandle.open(self.store, "loop", provider, **parts))
@@ -190,7 +190,7 @@ def test_asks_of_several_loops_are_one_wait(kind: str) -> None:
     tree = Tree(asks, kind)
     (waiting,) = expect_yielded(tree.open().run()).pending
     assert is_fresh(tree)
-    state = tree.again().handle.state
+    state = tree.open_again().handle.state
     found = state.loops["one",].round
     assert waiting.reason == "one; two; three"
     assert waiting.expires_at is not None
@@ -251,7 +251,7 @@ def test_a_loop_that_wakes_up_asks_the_outer_policy_again(kind: str) -> None:
     first.close()
     tree.verdicts[0] = Deny("not any more")
     tree.asked.clear()
-    second = tree.again()
+    second = tree.open_again()
     assert second.run().unwrap().text == "done"
     assert (tree.ran, [depth for depth, *_ in tree.asked]) == ([], [0])
 

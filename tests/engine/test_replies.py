@@ -299,20 +299,20 @@ class Gives:
         return self.replies.pop(0)
 
 
-def nested(levels: int) -> dict[str, Any]:
+def nest(levels: int) -> dict[str, Any]:
     value: dict[str, Any] = {}
     for _ in range(levels):
         value = {"in": value}
     return value
 
 
-def saying(*blocks: Any, **more: Any) -> dict[str, Any]:
+def make_saying(*blocks: Any, **more: Any) -> dict[str, Any]:
     return {"content": list(blocks), "stop_reason": "end_turn", **more}
 
 
-def using(**changes: Any) -> dict[str, Any]:
+def make_usage(**changes: Any) -> dict[str, Any]:
     block = {"type": "tool_use", "id": "toolu_1", "name": "add", "input": {}, **changes}
-    return saying({key: value for key, value in block.items() if value != "left out"}, stop_reason="tool_use")
+    return make_saying({key: value for key, value in block.items() if value != "left out"}, stop_reason="tool_use")
 
 
 NO_REPLIES: dict[str, Any] = {
@@ -323,23 +323,23 @@ NO_REPLIES: dict[str, Any] = {
     "some object": object(),
     "no content": {"stop_reason": "end_turn"},
     "content that is a text": {"content": "x", "stop_reason": "end_turn"},
-    "a block that is a text": saying("x"),
-    "a block of no type": saying({"text": "x"}),
-    "a block whose type is a number": saying({"type": 5}),
-    "text without a text": saying({"type": "text"}),
-    "text that is null": saying({"type": "text", "text": None}),
-    "text that is a number": saying({"type": "text", "text": 5}),
-    "a stop reason that is a number": saying(stop_reason=5),
-    "a call without an id": using(id="left out"),
-    "a call whose id is empty": using(id=""),
-    "a call whose id is a number": using(id=5),
-    "a call without a name": using(name="left out"),
-    "a call without an input": using(input="left out"),
-    "a call whose input is a list": using(input=[]),
-    "two calls of one id": saying(*[using()["content"][0]] * 2, stop_reason="tool_use"),
-    "something that is not JSON": saying({"type": "text", "text": "x", "more": {1}}),
-    "not a number": saying({"type": "text", "text": "x", "more": float("nan")}),
-    "an input nested too deep": using(input=nested(100_000)),
+    "a block that is a text": make_saying("x"),
+    "a block of no type": make_saying({"text": "x"}),
+    "a block whose type is a number": make_saying({"type": 5}),
+    "text without a text": make_saying({"type": "text"}),
+    "text that is null": make_saying({"type": "text", "text": None}),
+    "text that is a number": make_saying({"type": "text", "text": 5}),
+    "a stop reason that is a number": make_saying(stop_reason=5),
+    "a call without an id": make_usage(id="left out"),
+    "a call whose id is empty": make_usage(id=""),
+    "a call whose id is a number": make_usage(id=5),
+    "a call without a name": make_usage(name="left out"),
+    "a call without an input": make_usage(input="left out"),
+    "a call whose input is a list": make_usage(input=[]),
+    "two calls of one id": make_saying(*[make_usage()["content"][0]] * 2, stop_reason="tool_use"),
+    "something that is not JSON": make_saying({"type": "text", "text": "x", "more": {1}}),
+    "not a number": make_saying({"type": "text", "text": "x", "more": float("nan")}),
+    "an input nested too deep": make_usage(input=nest(100_000)),
 }
 
 
@@ -381,7 +381,7 @@ def test_whatever_a_provider_raises_is_an_error_result(error: Exception) -> None
 @each("levels", [600, 900])
 def test_a_reply_that_is_nested_deep_does_not_stand_in_the_way_of_an_edit(levels: int) -> None:
     """Parts that no caller edited are kept unchanged, however deep; the rest of the history can be edited."""
-    deep = call("add", {"a": nested(levels)}, id="toolu_1")
+    deep = call("add", {"a": nest(levels)}, id="toolu_1")
     handle = ToolLoopHandle(ScriptedProvider([reply(calls=[deep]), reply("so"), reply("fine")]), params=params())
     assert expect_completed(handle.run()).text == "so"
     working = handle.messages_mut()

@@ -47,7 +47,7 @@ def fail() -> str:
     raise ToolError("it broke")
 
 
-def told(executed: Any) -> list[Any]:
+def list_told(executed: Any) -> list[Any]:
     return [result and (result.content, result.is_error) for result in expect_yielded(executed).results]
 
 
@@ -65,7 +65,7 @@ def test_filters_run_in_order_and_each_is_reported(kind: str) -> None:
 
     handle = make(kind, [SAYS, reply("fine")], [say], result_filters=[shorten, upper])
     executed = expect_yielded(turn(kind, handle))
-    assert told(executed) == [("ONE", False)]
+    assert list_told(executed) == [("ONE", False)]
     call_id = executed.calls[0].id
     assert [event for event in executed.events if isinstance(event, ResultFiltered)] == [
         ResultFiltered(1, call_id, "say", "shorten", len('"one two three"'), len('"one"')),
@@ -92,7 +92,7 @@ def test_an_async_filter_is_awaited_also_for_a_tool_that_runs_in_a_thread(backen
         return "la"
 
     handle = async_loop([reply(calls=[("say", {}), ("sing", {})])], [say, sing], result_filters=[mark])
-    assert told(run_async(backend, handle.next_turn)) == [("say: one two three", False), ("sing: la", False)]
+    assert list_told(run_async(backend, handle.next_turn)) == [("say: one two three", False), ("sing: la", False)]
     assert set(threads) == {threading.current_thread()}
 
 
@@ -100,7 +100,7 @@ def test_none_leaves_a_result_as_it_was() -> None:
     """And so does the same content; neither is reported."""
     filters = [lambda _call, _content: None, lambda _call, content: content]
     executed = expect_yielded(turn("sync", sync_loop([SAYS], [say], result_filters=filters)))
-    assert told(executed) == [("one two three", False)]
+    assert list_told(executed) == [("one two three", False)]
     assert not any(isinstance(event, ResultFiltered) for event in executed.events)
 
 
@@ -124,7 +124,7 @@ def test_errors_answers_and_denials_are_not_filtered() -> None:
     waiting.answer("a", "an answer")
     waiting.deny("b", "no")
     waiting.continue_loop()
-    results = told(handle.next_turn())
+    results = list_told(handle.next_turn())
     assert results[:2] == [("it broke", True), ("an answer", False)]
     assert [failed for _, failed in results] == [True, False, True, True, False]
     assert (results[4], asked) == (("filtered one two three", False), ["said"])
@@ -156,7 +156,7 @@ def test_a_filter_that_fails_leaves_the_result_as_it_was(bad: Any, caplog: pytes
     """It is logged by name, without the content, and the others still run."""
     handle = sync_loop([SAYS], [say], result_filters=[bad, upper])
     with caplog.at_level(logging.ERROR, "toolloop.tools"):
-        assert told(handle.next_turn()) == [("ONE TWO THREE", False)]
+        assert list_told(handle.next_turn()) == [("ONE TWO THREE", False)]
     (record,) = (record for record in caplog.records if record.levelno == logging.ERROR)
     assert getattr(bad, "__name__", type(bad).__name__) in record.getMessage()
     assert "one two" not in caplog.text
@@ -174,7 +174,7 @@ def test_what_a_filter_does_to_the_content_in_place_is_its_own_affair() -> None:
         content.clear()
 
     handle = sync_loop([reply(calls=[("blocks", {})])], [blocks], result_filters=[spoil])
-    assert told(handle.next_turn()) == [([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}], False)]
+    assert list_told(handle.next_turn()) == [([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}], False)]
 
 
 @each("of_thread", [True, False])
@@ -204,7 +204,7 @@ def test_a_turn_cancelled_in_a_filter_keeps_what_the_tool_returned(of_thread: bo
 
     async def main() -> None:
         await cancel_after(handle, inside)
-        assert told(await handle.next_turn()) == [("raw", False)]
+        assert list_told(await handle.next_turn()) == [("raw", False)]
         handle.resume(Continue())
         assert expect_completed(await handle.next_turn()).text == "fine"
 
@@ -240,7 +240,7 @@ def test_an_interrupt_in_a_filter_keeps_what_the_tools_returned() -> None:
     with pytest.raises(KeyboardInterrupt):
         handle.next_turn()
     expected = [("raw" if name in interrupted else f"raw of {name}", False) for name in ("a", "b")]
-    assert told(handle.next_turn()) == expected
+    assert list_told(handle.next_turn()) == expected
     assert (sorted(ran), len(interrupted)) == (["a", "b"], 1)
 
 
@@ -303,7 +303,10 @@ def test_what_a_filter_gives_is_judged_by_the_call() -> None:
 
     by_code = {**call("say", id="toolu_1"), "caller": {"type": "code_execution_20260120", "tool_id": "srvtoolu_1"}}
     for asked, bad in ((by_code, picture), (call("say", id="toolu_1"), refer)):
-        assert told(sync_loop([reply(calls=[asked])], [say], result_filters=[bad]).next_turn())[0][0] == "one two three"
+        assert (
+            list_told(sync_loop([reply(calls=[asked])], [say], result_filters=[bad]).next_turn())[0][0]
+            == "one two three"
+        )
 
 
 @tool

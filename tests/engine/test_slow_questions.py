@@ -59,7 +59,7 @@ def test_after_a_stop_nothing_more_is_asked(kind: str, ends: str) -> None:
     assert asked == (["policy a"] if ends == "policy" else ["policy a", "first a", "second a"])
 
 
-async def _for_ever(*_: object) -> None:
+async def _wait_for_ever(*_: object) -> None:
     await anyio.sleep_forever()
 
 
@@ -91,7 +91,7 @@ async def _stop_after(begun: anyio.Event, handle: AsyncToolLoopHandle) -> None:
 @on_both_backends
 def test_a_time_limit_does_not_wait_for_a_slow_filter(backend: str) -> None:
     """A filter belongs to the run of the call, which the limit bounds."""
-    handle = async_loop([TWO], [say], timeout=0.05, stop_grace=0.1, result_filters=[_for_ever])
+    handle = async_loop([TWO], [say], timeout=0.05, stop_grace=0.1, result_filters=[_wait_for_ever])
     assert expect_completed(run_async(backend, handle.next_turn)).termination == Timeout(0.05)
 
 

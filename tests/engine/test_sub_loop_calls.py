@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from tests.drivers.test_sub_loop_interrupts import COUNTS, STANDS, standing
+from tests.drivers.test_sub_loop_interrupts import COUNTS, STANDS, make_standing
 from tests.kit import inside
 from tests.kit.concurrency import DEADLINE, Background, Gate, either_kind, list_contents, run_async, turn, wait_for
 from tests.kit.each import each
@@ -77,7 +77,7 @@ def test_what_is_under_way_ends_before_a_stop_condition_that_raised_comes_out() 
 # --- what goes out ---------------------------------------------------------------------------------------------------
 
 
-def wired(api: FakeMessagesAPI, tools: Sequence[Any], snapshot: Any = None) -> ToolLoopHandle:
+def wire(api: FakeMessagesAPI, tools: Sequence[Any], snapshot: Any = None) -> ToolLoopHandle:
     """A handle on a tree over real HTTP: a new one, or one that slept."""
     if snapshot is not None:
         return ToolLoopHandle.restore(snapshot, api.client(), tools=tools, on_drift="accept")
@@ -94,9 +94,9 @@ def test_a_loop_whose_history_needs_a_tool_that_is_gone_ends_before_the_api_refu
 
     loop_tree = tree_of("sync", {"go": ask_in_parallel("one"), "one": [reply(calls=[call("find", {})]), *GATED]}, [])
     with FakeMessagesAPI(loop_tree.answer) as api:
-        asleep = wired(api, [kid([find, gate, add])])
+        asleep = wire(api, [kid([find, gate, add])])
         expect_yielded(asleep.next_turn())
-        awake = wired(api, [kid([find, gate])], asleep.snapshot())
+        awake = wire(api, [kid([find, gate])], asleep.snapshot())
         go_on(cast("Yielded", awake.pending_turn))
         executed = expect_yielded(awake.next_turn())
         (result,) = executed.results
@@ -125,7 +125,7 @@ def approve(handle: Handle) -> None:
     waiting.continue_loop()
 
 
-def noting_headers(provider: Any, kind: str, headers: list[Any]) -> Any:
+def note_headers(provider: Any, kind: str, headers: list[Any]) -> Any:
     """A provider that passes requests on, and notes their headers."""
 
     class Sync:
@@ -154,7 +154,7 @@ def test_a_tree_wakes_up_elsewhere(kind: str) -> None:
         kind, {"go": ask_in_parallel("one"), "inside": WRITES}, [sub_loop("kid", "d", params=secret, tools=[write])]
     )
     headers: list[Any] = []
-    loop_tree.client = noting_headers(loop_tree.provider(), kind, headers)
+    loop_tree.client = note_headers(loop_tree.provider(), kind, headers)
     handle = loop_tree.loop()
     expect_yielded(turn(kind, handle))
     awake = loop_tree.restore(handle.snapshot())
@@ -197,7 +197,7 @@ def test_a_driver_that_is_gone_leaves_a_stored_tree_that_goes_on(kind: str) -> N
     loop_tree = tree_of(
         kind,
         {"go": ask_in_parallel("one", "two"), "one": STANDS, "two": COUNTS},
-        [kid([standing(gate, seen), add])],
+        [kid([make_standing(gate, seen), add])],
     )
     loop_tree.on["two"] = asked.stand
     made = ToolLoopHandle if kind == "sync" else AsyncToolLoopHandle
@@ -209,7 +209,7 @@ def test_a_driver_that_is_gone_leaves_a_stored_tree_that_goes_on(kind: str) -> N
     wait_for(asked.arrived)
     loop_tree.on.clear()
 
-    def opened() -> Handle:
+    def open_stored() -> Handle:
         more: dict[str, Any] = {"params": params(messages=[user("go")]), "take_over": True, **loop_tree.parts()}
         if kind == "sync":
             return ToolLoopHandle.open(store, "loop", loop_tree.provider(), **more)
@@ -219,7 +219,7 @@ def test_a_driver_that_is_gone_leaves_a_stored_tree_that_goes_on(kind: str) -> N
 
         return run_async(kind, main)
 
-    second = opened()
+    second = open_stored()
     waiting = expect_yielded(turn(kind, second))
     assert [(each.path, each.why) for each in waiting.pending] == [(("one", "s"), "uncertain")]
     waiting.answer(waiting.pending[0], "it went through, I saw it")

@@ -29,11 +29,11 @@ TOPIC = {"type": "object", "properties": {"topic": {"type": "string"}}, "require
 PARENT = Setup(loop_id="loop", params=encode(PARAMS))
 
 
-def made(**parts: Any) -> SubLoop:
+def make_sub_loop(**parts: Any) -> SubLoop:
     return sub_loop("ask", "Ask another.", **{"params": PARAMS, **parts})
 
 
-def opened(child: SubLoop, given: Any = None, parent: Setup = PARENT) -> Opened:
+def open_child(child: SubLoop, given: Any = None, parent: Setup = PARENT) -> Opened:
     call = Call("toolu_1", "ask", encode({"prompt": "Do it."} if given is None else given))
     return child.begun(parent, 2, call, at=5.0)[0]
 
@@ -47,7 +47,7 @@ def first_messages(event: Opened) -> list[Any]:
 
 def test_it_is_a_tool_that_takes_a_prompt() -> None:
     """Its definition has one required string, and registries take it as it is."""
-    child = made(needs_approval=True)
+    child = make_sub_loop(needs_approval=True)
     assert child.definition() == {
         "name": "ask",
         "description": "Ask another.",
@@ -68,7 +68,7 @@ def test_it_is_a_tool_that_takes_a_prompt() -> None:
 
 def test_it_may_have_a_schema_of_its_own() -> None:
     """The schema goes out as it is, and judges the input."""
-    child = made(input_schema=TOPIC)
+    child = make_sub_loop(input_schema=TOPIC)
     assert child.input_schema == TOPIC
     assert child.prepare({"topic": "bees"}) == {"topic": "bees"}
     with pytest.raises(InvalidInput) as caught:
@@ -88,13 +88,13 @@ def test_it_may_have_a_schema_of_its_own() -> None:
 def test_a_prompt_that_does_not_fit_is_reported_field_by_field(given: Any, problem: str) -> None:
     """As for any tool; a blank prompt is one that the API would refuse in the child."""
     with pytest.raises(InvalidInput) as caught:
-        made().prepare(given)
+        make_sub_loop().prepare(given)
     assert caught.value.problems == (problem,)
 
 
 def test_only_a_loop_can_run_it() -> None:
     """Calling it says what to do instead."""
-    child = made()
+    child = make_sub_loop()
     context = ToolContext(call_id="c", loop_id="l", iteration=1, depth=1, idempotency_key="k")
     attempts: list[Callable[[], object]] = [lambda: child("x"), lambda: child.run({"prompt": "x"}, context)]
     for attempt in attempts:
@@ -102,7 +102,7 @@ def test_only_a_loop_can_run_it() -> None:
             attempt()
 
 
-async def _later(_: Any) -> dict[str, Any]:
+async def _give_later(_: Any) -> dict[str, Any]:
     return PARAMS
 
 
@@ -126,7 +126,7 @@ async def _later(_: Any) -> dict[str, Any]:
         ({"params": {**PARAMS, "tools": [add.definition()]}, "tools": [add]}, BadTool, "two tools are named 'add'"),
         ({"params": {**PARAMS, "messages": "hello"}}, TypeError, "messages: expected a list of messages, got a str"),
         ({"params": {**PARAMS, "messages": [user(" ")]}}, InvalidHistory, "sub_loop('ask')"),
-        ({"params": _later}, TypeError, "the params function is async"),
+        ({"params": _give_later}, TypeError, "the params function is async"),
     ],
 )
 def test_bad_values_raise_at_once(parts: dict[str, Any], kind: type[Exception], words: str) -> None:
@@ -141,9 +141,9 @@ def test_without_jsonschema_a_schema_is_refused_and_a_prompt_is_not(monkeypatch:
     """The error says what to install."""
     monkeypatch.setitem(sys.modules, "jsonschema", None)
     with pytest.raises(ImportError, match=r"input_schema of 'ask'.*pip install 'toolloop\[schema\]'") as caught:
-        made(input_schema=TOPIC)
+        make_sub_loop(input_schema=TOPIC)
     assert caught.value.name == "jsonschema"
-    assert made().prepare({"prompt": "x"}) == {"prompt": "x"}
+    assert make_sub_loop().prepare({"prompt": "x"}) == {"prompt": "x"}
 
 
 # --- what a child begins with ----------------------------------------------------------------------------------------
@@ -152,7 +152,7 @@ def test_without_jsonschema_a_schema_is_refused_and_a_prompt_is_not(monkeypatch:
 def test_a_child_begins_inside_the_call() -> None:
     """It has the id of the outermost loop, the call as its place, its own parameters, tools and configuration."""
     config = LoopConfig(max_iterations=4, max_depth=None, texts=Texts(expired="Too late."), stop_when=lambda _: False)
-    event = opened(made(params={**PARAMS, "system": "Be brief."}, tools=[add, write], config=config))
+    event = open_child(make_sub_loop(params={**PARAMS, "system": "Be brief."}, tools=[add, write], config=config))
     setup = event.setup
     assert (event.at, event.seconds, event.path) == (5.0, 0.0, ("toolu_1",))
     assert (setup.loop_id, setup.depth, setup.within, setup.path) == ("loop", 1, ((2, "toolu_1", 1),), ("toolu_1",))
@@ -178,13 +178,13 @@ def test_a_child_begins_inside_the_call() -> None:
 )
 def test_the_task_is_the_prompt_or_else_the_input(given: Any, task: str) -> None:
     """An input without a text called `prompt` is passed on as JSON."""
-    assert first_messages(opened(made(input_schema={"type": "object"}), given)) == [user(task)]
+    assert first_messages(open_child(make_sub_loop(input_schema={"type": "object"}), given)) == [user(task)]
 
 
 def test_the_messages_of_a_mapping_come_before_the_task() -> None:
     """They are examples, or a context that every child has."""
     before = [user("Who are you?"), assistant("A clerk.")]
-    assert first_messages(opened(made(params={**PARAMS, "messages": before}))) == [*before, user("Do it.")]
+    assert first_messages(open_child(make_sub_loop(params={**PARAMS, "messages": before}))) == [*before, user("Do it.")]
 
 
 def test_a_function_makes_the_parameters_of_each_child() -> None:
@@ -195,7 +195,7 @@ def test_a_function_makes_the_parameters_of_each_child() -> None:
         seen.append(given)
         return {**PARAMS, "system": f"You know all about {given['topic']}."}
 
-    event = opened(made(params=params, input_schema=TOPIC), {"topic": "bees"})
+    event = open_child(make_sub_loop(params=params, input_schema=TOPIC), {"topic": "bees"})
     assert seen == [{"topic": "bees"}]
     assert decode(event.setup.params)["system"] == "You know all about bees."
     assert first_messages(event) == [user('{"topic":"bees"}')]
@@ -204,8 +204,8 @@ def test_a_function_makes_the_parameters_of_each_child() -> None:
 def test_the_messages_of_a_function_are_all_there_is() -> None:
     """Nothing is added to them."""
     messages = [user("a"), assistant("b"), user("c")]
-    child = made(params=lambda _: {**PARAMS, "messages": messages})
-    assert first_messages(opened(child)) == messages
+    child = make_sub_loop(params=lambda _: {**PARAMS, "messages": messages})
+    assert first_messages(open_child(child)) == messages
 
 
 @each(
@@ -217,16 +217,16 @@ def test_the_messages_of_a_function_are_all_there_is() -> None:
         (lambda _: {**PARAMS, "stream": True}, ValueError, "sub_loop('ask'): params has 'stream'"),
         (lambda _: {**PARAMS, "messages": []}, InvalidHistory, "sub_loop('ask')"),
         (lambda _: {**PARAMS, "messages": [assistant("x")]}, InvalidHistory, "sub_loop('ask')"),
-        (lambda _: _later(_), TypeError, "the params function returned an awaitable"),  # noqa: PLW0108 - it hides that it is async
+        (lambda _: _give_later(_), TypeError, "the params function returned an awaitable"),  # noqa: PLW0108 - it hides that it is async
     ],
 )
 def test_what_a_function_returns_is_checked_when_it_is_called(
     params: Callable[[Any], Any], kind: type[Exception], words: str
 ) -> None:
     """Making the tool does not call it."""
-    child = made(params=params)
+    child = make_sub_loop(params=params)
     with pytest.raises(kind) as caught:
-        opened(child)
+        open_child(child)
     assert words in str(caught.value)
 
 
@@ -235,8 +235,8 @@ def test_secrets_are_in_no_event_and_come_back_by_the_same_parameters() -> None:
     server = {"type": "url", "name": "mail", "url": "https://mail.test", "authorization_token": "s3cret"}
     given = {**PARAMS, "extra_headers": {"x-key": "s3cret"}, "timeout": 3.0, "mcp_servers": [server]}
     for params in (given, lambda _: given):
-        child = made(params=params)
-        assert "s3cret" not in repr(opened(child))
+        child = make_sub_loop(params=params)
+        assert "s3cret" not in repr(open_child(child))
         secrets = child.secrets({"prompt": "x"})
         assert secrets.options == {"extra_headers": {"x-key": "s3cret"}, "timeout": 3.0}
         assert secrets.mcp_tokens == {("mail", "https://mail.test"): "s3cret"}
@@ -250,10 +250,10 @@ def test_secrets_are_in_no_event_and_come_back_by_the_same_parameters() -> None:
 def test_a_later_change_of_the_mapping_changes_nothing() -> None:
     """The parameters were read when the tool was made."""
     given: dict[str, Any] = {**PARAMS, "messages": [user("a")]}
-    child = made(params=given)
+    child = make_sub_loop(params=given)
     given["model"] = "other"
     given["messages"].append(assistant("b"))
-    event = opened(child)
+    event = open_child(child)
     assert decode(event.setup.params)["model"] == MODEL
     assert first_messages(event) == [user("a"), user("Do it.")]
 
@@ -286,13 +286,13 @@ OTHERS: dict[str, dict[str, Any]] = {
 @each("parts", OTHERS.values())
 def test_another_child_is_another_tool(parts: dict[str, Any]) -> None:
     """Tools at any depth, callables and stored parameters are what a loop is compared by when it wakes up."""
-    assert made(tools=[add, INNER]).facts() != made(**{"tools": [add, INNER], **parts}).facts()
+    assert make_sub_loop(tools=[add, INNER]).facts() != make_sub_loop(**{"tools": [add, INNER], **parts}).facts()
 
 
 def test_what_may_differ_from_process_to_process_is_the_same_tool() -> None:
     """Secrets, limits and the order of tools are not drift."""
-    one = made(tools=[add, write])
-    two = made(
+    one = make_sub_loop(tools=[add, write])
+    two = make_sub_loop(
         params={**PARAMS, "extra_headers": {"x-key": "s3cret"}},
         tools=[write, add],
         config=LoopConfig(max_iterations=99),
@@ -300,7 +300,7 @@ def test_what_may_differ_from_process_to_process_is_the_same_tool() -> None:
     assert one.facts() == two.facts()
 
 
-def within(*tools: Any, **config: Any) -> SubLoop:
+def make_within(*tools: Any, **config: Any) -> SubLoop:
     """A loop inside a loop inside a call."""
     params = {"model": MODEL, "max_tokens": 64}
     inner = sub_loop("inner", "Ask the inner.", params=params, tools=tools, config=LoopConfig(**config))
@@ -322,9 +322,9 @@ async def async_policy(*_: Any) -> Approve:
 
 
 ASYNC: dict[str, tuple[SubLoop, str]] = {
-    "a tool": (within(add, fetch), "the tool 'fetch' is async"),
-    "a predicate": (within(tool(add.function, needs_approval=judge)), "needs_approval of the tool 'add' is async"),
-    "a policy": (within(on_tool_call=async_policy), "a callable in the config of the sub_loop 'inner' is async"),
+    "a tool": (make_within(add, fetch), "the tool 'fetch' is async"),
+    "a predicate": (make_within(tool(add.function, needs_approval=judge)), "needs_approval of the tool 'add' is async"),
+    "a policy": (make_within(on_tool_call=async_policy), "a callable in the config of the sub_loop 'inner' is async"),
     "a predicate of its own": (
         sub_loop("ask", "", params={"model": MODEL, "max_tokens": 64}, needs_approval=judge),
         "needs_approval of the tool 'ask' is async",
@@ -344,15 +344,15 @@ def test_what_is_async_needs_the_async_handle_at_any_depth(outer: SubLoop, words
 
 def test_another_tool_deep_inside_is_drift() -> None:
     """A loop that wakes up is compared with all that its calls may begin."""
-    asleep = sync_loop([], [within(write, on_tool_call=policy)]).snapshot()
+    asleep = sync_loop([], [make_within(write, on_tool_call=policy)]).snapshot()
     provider = ScriptedProvider([reply("done")])
-    unguarded = within(tool(write.function), on_tool_call=policy)
+    unguarded = make_within(tool(write.function), on_tool_call=policy)
     for now, change in (
         (unguarded, "the approval of tool 'outer/inner/write' changed from always to never"),
-        (within(write), "config.on_tool_call of tool 'outer/inner' is missing"),
+        (make_within(write), "config.on_tool_call of tool 'outer/inner' is missing"),
     ):
         with pytest.raises(Drift) as caught:
             ToolLoopHandle.restore(asleep, provider, tools=[now]).run()
         assert caught.value.changes == (change,)
-    other = within(write, add, on_tool_call=policy)
+    other = make_within(write, add, on_tool_call=policy)
     assert ToolLoopHandle.restore(asleep, provider, tools=[other]).run().unwrap().text == "done"

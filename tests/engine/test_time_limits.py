@@ -58,7 +58,7 @@ class Standing:
     over: threading.Event = field(factory=threading.Event)
     bodies: list[bytes] = field(factory=list)
 
-    def came_in(self, request: Any) -> bool:
+    def take_request(self, request: Any) -> bool:
         """A request came in. Whether it is the first."""
         self.bodies.append(request.body())
         self.on.get(len(self.bodies), _nothing)()
@@ -66,7 +66,7 @@ class Standing:
 
     def send(self, request: Any) -> Any:
         """Stand, in a thread."""
-        if not self.came_in(request):
+        if not self.take_request(request):
             return ScriptedProvider(self.script).send(request)
         self.gate.stand()
         return ScriptedProvider([reply("too late")]).send(request)
@@ -77,7 +77,7 @@ class AsyncStanding(Standing):
     """The same in a task."""
 
     async def send(self, request: Any) -> Any:
-        if not self.came_in(request):
+        if not self.take_request(request):
             return await AsyncScriptedProvider(self.script).send(request)
         try:
             return await self.gate.wait()
@@ -85,7 +85,7 @@ class AsyncStanding(Standing):
             self.over.set()
 
 
-def standing(kind: str, script: Any, **config: Any) -> tuple[Handle, Standing]:
+def make_standing(kind: str, script: Any, **config: Any) -> tuple[Handle, Standing]:
     """A loop whose first request is not answered in time: its time is over when that comes in."""
     provider = Standing(script) if kind == "sync" else AsyncStanding(script)
     handle = (ToolLoopHandle if kind == "sync" else AsyncToolLoopHandle)(
@@ -101,7 +101,7 @@ def standing(kind: str, script: Any, **config: Any) -> tuple[Handle, Standing]:
 @either_kind
 def test_a_request_that_takes_too_long_is_given_up(kind: str) -> None:
     """The loop ends as a timeout, as if the request had not been made; but it may cost something."""
-    handle, provider = standing(kind, [])
+    handle, provider = make_standing(kind, [])
     before = handle.messages
     ended = expect_completed(turn(kind, handle))
     assert (ended.termination, ended.iterations) == (Timeout(DEADLINE), 0)
@@ -116,7 +116,7 @@ def test_a_request_that_takes_too_long_is_given_up(kind: str) -> None:
 @either_kind
 def test_extend_makes_the_request_again(kind: str) -> None:
     """Byte for byte."""
-    handle, provider = standing(kind, [reply("in time")])
+    handle, provider = make_standing(kind, [reply("in time")])
     expect_completed(turn(kind, handle))
     provider.gate.opened.set()
     handle.extend(timeout=LONG)
@@ -127,7 +127,7 @@ def test_extend_makes_the_request_again(kind: str) -> None:
 def test_a_reply_that_comes_too_late_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
     """It changes nothing, and is logged at INFO: the limit is the reason, and nothing failed."""
     caplog.set_level(logging.INFO, "toolloop")
-    handle, provider = standing("sync", [])
+    handle, provider = make_standing("sync", [])
     ended = expect_completed(handle.next_turn())
     state = handle.state
     provider.gate.opened.set()

@@ -39,12 +39,12 @@ class Own:
         return self.make(call["id"])
 
 
-def answered(call_id: str, **fields: Any) -> list[Any]:
+def make_answered(call_id: str, **fields: Any) -> list[Any]:
     return [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": call_id, **fields}]}]
 
 
-def followed(call_id: str, *after: Any, **fields: Any) -> list[Any]:
-    (message,) = answered(call_id, content="a", **fields)
+def make_followed(call_id: str, *after: Any, **fields: Any) -> list[Any]:
+    (message,) = make_answered(call_id, content="a", **fields)
     return [{**message, "content": [*message["content"], *after]}]
 
 
@@ -77,7 +77,7 @@ def result_with(make: Callable[[str], Any]) -> dict[str, Any]:
 )
 def test_what_an_own_adapter_gives_goes_out(fields: dict[str, Any], content: Any, is_error: bool | None) -> None:
     """Its content, and whether it is an error."""
-    result = result_with(lambda call_id: answered(call_id, **fields))
+    result = result_with(lambda call_id: make_answered(call_id, **fields))
     assert (result["content"], result.get("is_error")) == (content, is_error)
 
 
@@ -86,21 +86,21 @@ def test_what_an_own_adapter_gives_goes_out(fields: dict[str, Any], content: Any
     [
         lambda _: None,
         lambda _: [],
-        lambda call_id: answered(call_id) * 2,
-        lambda _: answered("another"),
-        lambda call_id: answered(call_id, content=None),
-        lambda call_id: answered(call_id, content=5),
-        lambda call_id: answered(call_id, content="a", is_error="no"),
-        lambda call_id: answered(call_id, content="a", cache_control={"type": "for ever"}),
-        lambda call_id: followed(call_id, answered(call_id)[0]["content"][0]),
-        lambda call_id: followed(call_id, {"type": "thinking", "thinking": "hm", "signature": "s"}),
-        lambda call_id: followed(call_id, {**TEXT, "author": "b"}),
-        lambda call_id: followed(call_id, "words"),
-        lambda call_id: answered(call_id, content="a", more=1),
-        lambda call_id: answered(call_id, content=[{"type": "thinking", "thinking": "hm"}]),
-        lambda call_id: answered(call_id, content=[{**TEXT, "author": "b"}]),
-        lambda call_id: answered(call_id, content="", is_error=True),
-        lambda call_id: answered(call_id, content=[{"type": "tool_reference", "tool_name": "nothing"}]),
+        lambda call_id: make_answered(call_id) * 2,
+        lambda _: make_answered("another"),
+        lambda call_id: make_answered(call_id, content=None),
+        lambda call_id: make_answered(call_id, content=5),
+        lambda call_id: make_answered(call_id, content="a", is_error="no"),
+        lambda call_id: make_answered(call_id, content="a", cache_control={"type": "for ever"}),
+        lambda call_id: make_followed(call_id, make_answered(call_id)[0]["content"][0]),
+        lambda call_id: make_followed(call_id, {"type": "thinking", "thinking": "hm", "signature": "s"}),
+        lambda call_id: make_followed(call_id, {**TEXT, "author": "b"}),
+        lambda call_id: make_followed(call_id, "words"),
+        lambda call_id: make_answered(call_id, content="a", more=1),
+        lambda call_id: make_answered(call_id, content=[{"type": "thinking", "thinking": "hm"}]),
+        lambda call_id: make_answered(call_id, content=[{**TEXT, "author": "b"}]),
+        lambda call_id: make_answered(call_id, content="", is_error=True),
+        lambda call_id: make_answered(call_id, content=[{"type": "tool_reference", "tool_name": "nothing"}]),
         lambda call_id: 1 // 0,
     ],
 )
@@ -115,7 +115,7 @@ def test_text_after_a_result_and_cache_marks_go_out() -> None:
     """Also after a sleep; blank text is left out, and the texts stand after all results."""
     mark = {"type": "ephemeral"}
     note = {"type": "text", "text": "Mind the gap.", "cache_control": mark}
-    own = Own(lambda call_id: followed(call_id, note, {"type": "text", "text": " "}, cache_control=mark))
+    own = Own(lambda call_id: make_followed(call_id, note, {"type": "text", "text": " "}, cache_control=mark))
     asks = reply(calls=[call("work", id="toolu_1"), call("work", id="toolu_2")])
     tools = ToolRegistry([work], adapter=own)
     with start_over_http([asks, reply("fine")], tools=tools) as at:
@@ -297,7 +297,7 @@ def document(source: Any, **more: Any) -> list[Any]:
     return [{"type": "document", "source": source, **more}]
 
 
-def found(content: Any) -> dict[str, Any]:
+def make_found(content: Any) -> dict[str, Any]:
     return {"type": "search_result", "source": "s", "title": "t", "content": content}
 
 
@@ -305,8 +305,8 @@ def found(content: Any) -> dict[str, Any]:
 MISFITS: dict[str, list[Any]] = {
     "a document without a source object": document("wikipedia"),
     "an image without a source object": [{"type": "image", "source": "x.png"}],
-    "text beside a search result": [SAID, found([SAID])],
-    "a search result whose content is not a list": [found("text")],
+    "text beside a search result": [SAID, make_found([SAID])],
+    "a search result whose content is not a list": [make_found("text")],
 }
 # Likewise, in the depth of a block.
 DEEP_MISFITS: dict[str, list[Any]] = {
@@ -316,7 +316,7 @@ DEEP_MISFITS: dict[str, list[Any]] = {
     "a document without a kind of source": document({}),
     "a document whose address is none": document({"type": "url", "url": 5}),
     "a document whose title is none": document({"type": "text", "media_type": "text/plain", "data": "x"}, title=5),
-    "an image in a search result": [found(image(type="base64", media_type="image/png", data="aaaa"))],
+    "an image in a search result": [make_found(image(type="base64", media_type="image/png", data="aaaa"))],
     "a reference to a tool that is not there": [{"type": "tool_reference", "tool_name": "nothing"}],
     "a reference to no name": [{"type": "tool_reference", "tool_name": 5}],
 }
@@ -413,7 +413,7 @@ class MuteError(Exception):
         raise ValueError("no words")
 
 
-def raising(error: Exception) -> Any:
+def make_raising(error: Exception) -> Any:
     raise error
 
 
@@ -432,6 +432,6 @@ FAILURES: dict[str, tuple[Exception, str]] = {
 @each(("error", "word"), FAILURES.values())
 def test_an_exception_whose_text_fails_still_names_its_type(error: Exception, word: str) -> None:
     """A tool's own exception is an error result, whatever is wrong with the exception itself."""
-    result = result_of(lambda: raising(error))
+    result = result_of(lambda: make_raising(error))
     assert result["is_error"] is True
     assert word in str(result["content"])

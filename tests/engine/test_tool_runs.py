@@ -275,10 +275,10 @@ def test_a_clock_that_fails_loses_nothing(kind: str) -> None:
     """The time of a record is for the record only."""
     handle = make(kind, [reply(calls=[("secret", {}), ("secret", {})]), reply("fine")], [secret])
 
-    def broken() -> float:
+    def fail_clock() -> float:
         raise OSError("no clock")
 
-    inside.set_clock(handle, broken)
+    inside.set_clock(handle, fail_clock)
     executed = expect_yielded(turn(kind, handle))
     assert list_contents(executed) == ["hunter2", "hunter2"]
     executed.continue_loop()

@@ -13,7 +13,7 @@ from toolloop.errors import InvalidHistory
 from toolloop.testing import ScriptedProvider, call, reply
 
 
-def told(known: Any, **more: Any) -> str:
+def read_told(known: Any, **more: Any) -> str:
     """The result of a call of `lok`."""
     script = ScriptedProvider([reply(calls=[call("lok", {}, id="t1")]), reply("done")])
     handle = ToolLoopHandle(script, params=params(**more), tools=known)
@@ -31,7 +31,7 @@ def test_few_tools_are_all_named() -> None:
 
     raw: list[Any] = [{"name": name, "input_schema": {"type": "object"}} for name in ("ask", "look2")]
     raw[1]["defer_loading"] = True
-    assert told([send, look, lock], tools=raw) == "There is no tool named 'lok'. The tools are: ask, look, send."
+    assert read_told([send, look, lock], tools=raw) == "There is no tool named 'lok'. The tools are: ask, look, send."
 
 
 def test_where_all_tools_are_deferred_the_model_is_sent_to_search() -> None:
@@ -39,13 +39,13 @@ def test_where_all_tools_are_deferred_the_model_is_sent_to_search() -> None:
         tool(lambda: "", name=f"tool_{number}", description="One of many.", defer_loading=True) for number in range(300)
     ]
     text = "There is no tool named 'lok'. The tools are: none that is loaded, but others can be searched for."
-    assert told(many) == text
+    assert read_told(many) == text
 
 
 def test_of_many_the_nearest_ten_are_named() -> None:
     """The reply stays short."""
     many = [tool(lambda: "", name=f"tool_{number}", description="One of many.") for number in range(300)]
-    text = told([*many, look])
+    text = read_told([*many, look])
     assert text.startswith("There is no tool named 'lok'. The tools are: look, ")
     assert text.endswith(", and 291 others.")
     assert len(text) < 250
@@ -62,7 +62,7 @@ def system(*blocks: Any) -> dict[str, Any]:
     return {"role": "system", "content": [*blocks]}
 
 
-def waiting(*messages: Any, name: str = "ask", **more: Any) -> tuple[ToolLoopHandle, ScriptedProvider]:
+def make_waiting(*messages: Any, name: str = "ask", **more: Any) -> tuple[ToolLoopHandle, ScriptedProvider]:
     """A loop with such messages, driven until its call of a tool of this name."""
     model = ScriptedProvider([reply(calls=[call(name, {}, id="t1")]), reply("done")])
     handle = ToolLoopHandle(model, params=params(messages=[user(), *messages], **more), tools=[look])
@@ -75,7 +75,7 @@ def test_a_tool_that_a_system_message_defines_is_external() -> None:
     raw = [{"name": "other", "input_schema": {"type": "object"}}]
     cases: list[dict[str, Any]] = [{}, {"tools": raw}]
     for more in cases:
-        handle, model = waiting(system(change("ask")), **more)
+        handle, model = make_waiting(system(change("ask")), **more)
         again = ToolLoopHandle.restore(handle.snapshot(), model, tools=[look])
         assert [(each.name, each.why) for each in again.pending] == [("ask", "external")]
         again.decide({"t1": Answer("yes")})
@@ -99,8 +99,8 @@ def test_a_system_message_of_a_later_turn_defines_tools_too() -> None:
 def test_a_definition_with_the_name_of_a_tool_of_the_loop_is_refused() -> None:
     """The API refuses it, and it would be unclear which of the two a call means."""
     with pytest.raises(InvalidHistory, match="it defines a tool 'look', but the request has one of this name"):
-        waiting(system(change("look")))
-    handle, _ = waiting(system(change("ask")))
+        make_waiting(system(change("look")))
+    handle, _ = make_waiting(system(change("ask")))
     handle.decide({"t1": Answer("yes")})
     handle.run()
     with pytest.raises(InvalidHistory, match="it defines a tool 'look'"):
@@ -109,7 +109,7 @@ def test_a_definition_with_the_name_of_a_tool_of_the_loop_is_refused() -> None:
 
 def test_a_tool_that_later_gets_the_name_of_a_defined_one_is_refused() -> None:
     """When the loop is driven with it."""
-    handle, model = waiting(system(change("ask")))
+    handle, model = make_waiting(system(change("ask")))
     ask = tool(lambda: "", name="ask", description="Ask.")
     again = ToolLoopHandle.restore(handle.snapshot(), model, tools=[look, ask], on_drift="accept")
     again.decide({"t1": Answer("yes")})
@@ -121,13 +121,13 @@ def test_a_removed_tool_is_added_again_by_a_reference() -> None:
     """The reference means the definition of before."""
     again = {"type": "tool_addition", "tool": {"type": "tool_reference", "name": "ask"}}
     blocks = change("ask"), change("ask", "tool_removal"), again
-    handle, _ = waiting(system(*blocks))
+    handle, _ = make_waiting(system(*blocks))
     assert [each.why for each in handle.pending] == ["external"]
 
 
 def test_a_tool_that_a_message_brings_is_left_if_another_message_defines_it() -> None:
     """The API refuses two of one name; both are the caller's to answer."""
-    handle, _ = waiting(system(change("ask")))
+    handle, _ = make_waiting(system(change("ask")))
     handle.decide({"t1": Answer("yes")})
     handle.run()
     ask = {"name": "ask", "description": "Ask.", "input_schema": {"type": "object"}}
@@ -142,7 +142,7 @@ def names_brought(handle: ToolLoopHandle) -> list[str]:
 def test_a_tool_of_a_message_that_joins_later_is_left_too() -> None:
     """Of one that is kept while a call waits, and of one that comes with it."""
     ask = {"name": "ask", "description": "Ask.", "input_schema": {"type": "object"}}
-    handle, _ = waiting(name="other", tools=[{**ask, "name": "other"}])
+    handle, _ = make_waiting(name="other", tools=[{**ask, "name": "other"}])
     handle.say([user("more"), system(change("ask"))])
     handle.say([system(change("show"))], tools=[ask, {**ask, "name": "show"}, {**ask, "name": "last"}])
     assert names_brought(handle) == ["other", "last"]
@@ -153,13 +153,13 @@ def test_a_tool_of_a_message_that_joins_later_is_left_too() -> None:
 def test_a_tool_that_was_defined_and_removed_is_left_too() -> None:
     """A message may add it again by its name, and the API refuses a request that has another one of it."""
     ask = {"name": "ask", "description": "Ask.", "input_schema": {"type": "object"}}
-    handle, _ = waiting(name="other", tools=[{**ask, "name": "other"}])
+    handle, _ = make_waiting(name="other", tools=[{**ask, "name": "other"}])
     texts = [user("more"), system(change("ask"), change("ask", "tool_removal"))]
     handle.say(texts, tools=[ask, {**ask, "name": "show"}])
     assert names_brought(handle) == ["other", "show"]
 
 
-def compacted(*names: str) -> dict[str, Any]:
+def make_compacted(*names: str) -> dict[str, Any]:
     """A compaction by the server, with the definitions of tools that it compacted."""
     return {"type": "compaction", "content": "They talked.", "tool_changes": [*map(change, names)]}
 
@@ -167,9 +167,9 @@ def compacted(*names: str) -> dict[str, Any]:
 @pytest.mark.parametrize("is_open", [False, True])
 def test_a_tool_that_a_compaction_defines_is_external(is_open: bool) -> None:
     """In the reply with the call, or in one before."""
-    first = {"role": "assistant", "content": [compacted("ask"), {"type": "text", "text": "Hello."}]}
+    first = {"role": "assistant", "content": [make_compacted("ask"), {"type": "text", "text": "Hello."}]}
     block = {"type": "tool_use", "id": "t1", "name": "ask", "input": {}}
-    body = {**reply(calls=[call("ask", {}, id="t1")]), "content": [compacted("ask"), block]}
+    body = {**reply(calls=[call("ask", {}, id="t1")]), "content": [make_compacted("ask"), block]}
     messages = [user()] if is_open else [user(), first, user("more")]
     script = [body if is_open else reply(calls=[call("ask", {}, id="t1")]), reply("done")]
     handle = ToolLoopHandle(ScriptedProvider(script), params=params(messages=messages), tools=[look])

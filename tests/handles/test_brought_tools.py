@@ -19,7 +19,7 @@ WHERE: dict[str, Any] = {"name": "where", "description": "Where the user is.", "
 ASKED = reply(calls=[call("where", {}, id="c1")])
 
 
-def waiting(handle: Any) -> list[tuple[str, str | None, bool]]:
+def list_waiting(handle: Any) -> list[tuple[str, str | None, bool]]:
     return [(each_.name, each_.why, each_.brought) for each_ in handle.pending]
 
 
@@ -34,7 +34,7 @@ def test_a_call_of_a_tool_that_came_with_a_message_is_of_the_front_end(where: st
     inbox.say("loop", "Where am I?", by="ana", key="m1", tools=[{**WHERE, "name": "other"}])  # it was said
     with ToolLoopHandle.open(store, "loop", ScriptedProvider([ASKED, reply("Here.")]), tools=[write]) as handle:
         handle.run()
-        assert waiting(handle) == [("where", "external", True)]
+        assert list_waiting(handle) == [("where", "external", True)]
         assert inbox.show("loop")["brought"] == [WHERE]
         inbox.decide("loop", {"c1": Answer("at home")})
         assert handle.run().text == "Here."
@@ -46,7 +46,7 @@ def test_an_external_tool_of_the_parameters_is_the_servers() -> None:
     handle = ToolLoopHandle(provider, params=params(messages=[], tools=[WHERE]), tools=[write])
     handle.say("Where am I?", tools=[{**WHERE, "description": "Mine."}, {**WHERE, "name": "write"}])
     handle.run()
-    assert waiting(handle) == [("where", "external", False)]
+    assert list_waiting(handle) == [("where", "external", False)]
     assert [tool.get("description") for tool in provider.requests[0]["tools"] if tool["name"] == "where"] == [
         WHERE["description"]
     ]
@@ -59,14 +59,14 @@ def test_a_name_that_was_the_servers_stays_the_servers() -> None:
     handle.run()
     handle.update_params(tools=[])
     handle.say("Where am I?", tools=[WHERE])
-    assert waiting(handle) == [("where", "external", False)]
+    assert list_waiting(handle) == [("where", "external", False)]
     handle.update_params(tools=[WHERE])
     handle.decide({"c1": Answer("at home")})
     handle.run()
     handle.run()
     handle.say("And now?", tools=[WHERE])
     handle.run()
-    assert waiting(handle) == [("where", "external", False)]
+    assert list_waiting(handle) == [("where", "external", False)]
 
 
 def test_a_message_while_calls_wait_brings_its_tools_for_the_next_request() -> None:
@@ -76,7 +76,7 @@ def test_a_message_while_calls_wait_brings_its_tools_for_the_next_request() -> N
     handle.say("You may look where I am", tools=[WHERE])
     turn.deny("c1", "not now")
     handle.run()
-    assert waiting(handle) == [("where", "external", True)]
+    assert list_waiting(handle) == [("where", "external", True)]
 
 
 def test_a_paused_reply_with_thinking_keeps_its_tools() -> None:
@@ -165,7 +165,7 @@ def test_a_tool_of_the_process_takes_the_name_of_one_that_was_brought(is_open: b
     with ToolLoopHandle.open(store, "loop", provider, tools=[find], **more) as handle:
         if is_open:
             handle.say("Now?")
-            assert waiting(handle) == [("where", "external", True)]
+            assert list_waiting(handle) == [("where", "external", True)]
             handle.decide({"c1": Answer("at home")})
             assert (handle.run().text, ran) == ("Here.", [])
         else:

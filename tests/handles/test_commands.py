@@ -71,42 +71,42 @@ def commands_of(state: State, now: float = NOW) -> Commands:
     return Commands(Runtimes(root), lambda: now)
 
 
-def asking(*call_ids: str, **changes: Any) -> State:
+def make_asking(*call_ids: str, **changes: Any) -> State:
     """A loop that waits for a decision on these calls."""
     reply = m.make_replied("tool_use", *(m.call(call_id) for call_id in call_ids))
     return m.state_after(reply, m.asks(*call_ids), **({"params": PARAMS} | changes))
 
 
-def executed() -> State:
+def make_executed() -> State:
     """A loop that waits after a round."""
-    return m.go(ready_to_run(), ev.Started("c"), m.make_ended("c"), ev.TurnEnded())
+    return m.go(make_ready_to_run(), ev.Started("c"), m.make_ended("c"), ev.TurnEnded())
 
 
-def ready_to_run() -> State:
+def make_ready_to_run() -> State:
     return m.state_after(m.make_replied("tool_use", m.call("c", "pure")), m.make_judged(), params=PARAMS)
 
 
-def finished(**changes: Any) -> State:
+def make_finished(**changes: Any) -> State:
     return m.state_after(m.make_replied("end_turn", m.text("so")), **({"params": PARAMS} | changes))
 
 
-def failed() -> State:
+def make_failed() -> State:
     return m.state_after(ev.RequestFailed(m.FAILURE), params=PARAMS)
 
 
-def paused() -> State:
+def make_paused() -> State:
     return m.state_after(m.make_replied("pause_turn", m.text("so far"), m.server_call("srvtoolu_1")), params=PARAMS)
 
 
-def too_deep() -> State:
+def make_too_deep() -> State:
     return m.state_after(ev.TurnEnded(), depth=3, limits=Limits(max_depth=3), params=PARAMS)
 
 
-def requesting() -> State:
+def make_requesting() -> State:
     return m.state_after(ev.Requested(), params=PARAMS)
 
 
-def nested() -> State:
+def make_nested() -> State:
     """A loop with a call of the same id inside and outside."""
     state = m.state_after(
         m.make_replied("tool_use", m.call("p", "pure"), m.call("c", "once")),
@@ -122,15 +122,15 @@ def nested() -> State:
 
 STATES: dict[str, Callable[[], State]] = {
     "Ready": lambda: m.state_after(params=PARAMS),
-    "Requesting": requesting,
+    "Requesting": make_requesting,
     "Judging": lambda: m.state_after(m.make_replied("tool_use", m.call("c")), params=PARAMS),
-    "Running": ready_to_run,
-    "decision_required": lambda: asking("c"),
-    "tools_executed": executed,
-    "paused": paused,
-    "Finished": finished,
-    "Failed": failed,
-    "TooDeep": too_deep,
+    "Running": make_ready_to_run,
+    "decision_required": lambda: make_asking("c"),
+    "tools_executed": make_executed,
+    "paused": make_paused,
+    "Finished": make_finished,
+    "Failed": make_failed,
+    "TooDeep": make_too_deep,
 }
 
 
@@ -225,7 +225,7 @@ def _event(commands: Commands, decisions: Decisions, state: State) -> ev.Decided
 
 def test_a_call_is_named_by_what_is_unique() -> None:
     """Where an id is in several loops, the error lists the paths; `/c` is the call of the outermost loop."""
-    state = nested()
+    state = make_nested()
     commands = commands_of(state)
     with pytest.raises(UnknownCall, match="'c' is ambiguous") as caught:
         commands.decide(state, [("c", Approve())])
@@ -244,7 +244,7 @@ def test_a_call_is_named_by_what_is_unique() -> None:
 
 
 # --- the history -----------------------------------------------------------------------------------------------------
-def edited(state: State, *messages: str, then: Said | None = None) -> ev.HistoryEdited:
+def make_edited(state: State, *messages: str, then: Said | None = None) -> ev.HistoryEdited:
     edit = HistoryEdit(state.root.messages, messages)
     return commands_of(state).edit(state, edit, asked="next_turn()", then=then)
 
@@ -256,4 +256,4 @@ def test_messages_beside_the_history_are_distinguished() -> None:
     assert len(beside) == 1
     same = encode({"role": "assistant", "content": [m.server_call("srvtoolu_1"), m.server_result("srvtoolu_1")]})
     with pytest.raises(InvalidHistory, match="are beside the history"):
-        edited(state, m.user(), same, m.user("more"))
+        make_edited(state, m.user(), same, m.user("more"))

@@ -37,7 +37,7 @@ EXTERNAL = call("lookup", {"word": "x"}, id="toolu_e")
 EDITED = {"path": "z", "text": "y"}
 
 
-def asked(**more: Any) -> dict[str, Any]:
+def make_params(**more: Any) -> dict[str, Any]:
     return params(tools=[LOOKUP], **more)
 
 
@@ -92,7 +92,7 @@ def test_an_edited_input_runs_and_the_result_mentions_the_edit() -> None:
 
 def test_approve_all_approves_what_waits_for_approval_alone() -> None:
     """External calls stay; the approvals are bound to what is shown."""
-    with start_over_http([reply(calls=[WRITE, EXTERNAL, OTHER])], asked=asked()) as at:
+    with start_over_http([reply(calls=[WRITE, EXTERNAL, OTHER])], asked=make_params()) as at:
         turn = at.turn()
         turn.approve_all(by="ana")
         assert [call.name for call in turn.pending] == ["lookup"]
@@ -104,7 +104,7 @@ def test_approve_all_approves_what_waits_for_approval_alone() -> None:
 
 def test_an_external_call_waits_for_its_answer() -> None:
     """A name that only the parameters define is not ours to run."""
-    with start_over_http([reply(calls=[ADD, EXTERNAL]), reply("fine")], asked=asked()) as at:
+    with start_over_http([reply(calls=[ADD, EXTERNAL]), reply("fine")], asked=make_params()) as at:
         turn = at.turn()
         assert [(call.name, call.why) for call in turn.pending] == [("lookup", "external")]
         turn.answer(turn.pending[0], {"found": [1, 2]})
@@ -146,7 +146,7 @@ REFUSED: dict[str, tuple[Callable[[ToolLoopHandle], Any], type[CallerError], str
 @each(("move", "kind", "word"), REFUSED.values())
 def test_a_refused_decision_changes_nothing(move: Any, kind: type[CallerError], word: str) -> None:
     """All are checked, then all apply, or none does; the error says why and survives pickling."""
-    with start_over_http([reply(calls=[WRITE, OTHER, ADD, EXTERNAL])], asked=asked()) as at:
+    with start_over_http([reply(calls=[WRITE, OTHER, ADD, EXTERNAL])], asked=make_params()) as at:
         turn = at.turn()
         with expect_refusal(at.handle, kind, word) as caught:
             move(at.handle)
@@ -158,7 +158,7 @@ def test_a_refused_decision_changes_nothing(move: Any, kind: type[CallerError], 
 
 def test_errors_of_decisions_carry_their_parts() -> None:
     """The call, the calls that wait, what is allowed."""
-    with start_over_http([reply(calls=[WRITE, OTHER, EXTERNAL])], asked=asked()) as at:
+    with start_over_http([reply(calls=[WRITE, OTHER, EXTERNAL])], asked=make_params()) as at:
         at.turn()
         with pytest.raises(UnknownCall) as unknown:
             at.handle.decide({"toolu_x": Approve()})

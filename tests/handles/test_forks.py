@@ -96,12 +96,12 @@ class Life:
         self.note_ids()
         self.peer.close()
 
-    def sent(self) -> list[bytes]:
+    def list_sent(self) -> list[bytes]:
         """The requests of the outermost loop."""
         return [body for body in self.world.bodies if json.loads(body)["messages"][0]["content"] == "hello"]
 
 
-def said_since(before: bytes | None, body: bytes) -> list[str]:
+def list_said_since(before: bytes | None, body: bytes) -> list[str]:
     """What persons said between two requests."""
     old = [] if before is None else [message["content"] for message in json.loads(before)["messages"]]
     told = [message["content"] for message in json.loads(body)["messages"] if message["role"] == "user"]
@@ -116,20 +116,20 @@ def has_words(copy: ToolLoopHandle, text: str) -> bool:
     )
 
 
-def without_marks(body: bytes) -> bytes:
+def drop_marks(body: bytes) -> bytes:
     """A request without its cache marks."""
     return re.sub(rb',"cache_control":\{[^}]*\}', b"", body)
 
 
 def goes_on(life: Life, copy: ToolLoopHandle, words: list[str]) -> bytes:
     """The next request of a copy, in which the same is said again."""
-    before = len(life.sent())
+    before = len(life.list_sent())
     if new := [each for each in words if not has_words(copy, each)]:  # the others were said before the round closed
         copy.say(new)
     if (turn := copy.pending_turn) is not None:
         turn.continue_loop()
     copy.next_turn()
-    return life.sent()[before]
+    return life.list_sent()[before]
 
 
 @examples(20)
@@ -138,15 +138,15 @@ def test_a_fork_at_each_point_sends_what_the_loop_sent_then(seed: int, steps: in
     """At each iteration, and before each message of a user; also before a compaction, a sleep, or a nested loop."""
     life = Life(random.Random(seed))
     life.live(steps)
-    journal, sent = life.world.store.load(ID), life.sent()
+    journal, sent = life.world.store.load(ID), life.list_sent()
     for number, body in enumerate(sent):
-        words = said_since(sent[number - 1] if number else None, body)
+        words = list_said_since(sent[number - 1] if number else None, body)
         points: list[int | str] = [number] if number else []
         points += [life.ids[text] for text in words]
         for at in points:
             with life.world.open() as handle, handle.fork(at=at) as copy:
                 assert (copy.total_usage.total_tokens, copy.usage_log) == (0, ())
-                assert without_marks(goes_on(life, copy, words)) == without_marks(body), at
+                assert drop_marks(goes_on(life, copy, words)) == drop_marks(body), at
     for text, name in life.ids.items():
         with life.world.open() as handle, handle.fork(at=name) as copy:
             assert not has_words(copy, text)

@@ -47,7 +47,7 @@ ENDED = ("Finished", "Failed", "TooDeep")
 
 
 @contextmanager
-def standing(state: str, *more: Any) -> Iterator[World]:
+def make_standing(state: str, *more: Any) -> Iterator[World]:
     """A loop in that state; further replies may follow."""
     recipe = dict(STATES[state])
     script, turns = [*recipe.pop("script"), *more], recipe.pop("turns")
@@ -64,7 +64,7 @@ def standing(state: str, *more: Any) -> Iterator[World]:
 @each("state", STATES)
 def test_every_read_is_possible_in_every_state(state: str) -> None:
     """Reads change nothing, agree with each other, and the view is JSON."""
-    with standing(state) as at:
+    with make_standing(state) as at:
         handle = at.handle
         before = handle.snapshot()
         view = json.loads(json.dumps(handle.view()))
@@ -83,7 +83,7 @@ def test_every_read_is_possible_in_every_state(state: str) -> None:
 @each("state", STATES)
 def test_into_result_tells_what_came_of_a_loop(state: str) -> None:
     """An unfinished loop has the termination `Unfinished`, a failed one `Failed` with its error."""
-    with standing(state) as at:
+    with make_standing(state) as at:
         result = at.handle.into_result()
         other = Unfinished() if result.error is None else Failed(result.error)
         assert result.termination == (NaturalEnd() if state == "Finished" else other)
@@ -139,7 +139,7 @@ REFUSED_MOVES: dict[str, tuple[Callable[[Any], Any], tuple[str, ...]]] = {
 @each("state", STATES)
 def test_a_move_that_a_state_does_not_allow_is_refused(state: str) -> None:
     """It names the state, what was asked and what is allowed, and changes nothing."""
-    with standing(state) as at:
+    with make_standing(state) as at:
         for asked, (move, states) in REFUSED_MOVES.items():
             if state in states:
                 with expect_refusal(at.handle, IllegalCommand, asked) as caught:
@@ -152,7 +152,7 @@ def test_a_move_that_a_state_does_not_allow_is_refused(state: str) -> None:
 def test_a_command_after_the_end_does_nothing_and_is_logged(state: str, caplog: pytest.LogCaptureFixture) -> None:
     """An external event loop may be late: `resume` after a terminal result is allowed. Words of a user are refused."""
     caplog.set_level(logging.INFO, "toolloop")
-    with standing(state) as at:
+    with make_standing(state) as at:
         before, end = at.handle.snapshot(), at.handle.next_turn()
         for command in (Stop("why"), Continue()):
             at.handle.resume(command)
@@ -167,7 +167,7 @@ def test_a_command_after_the_end_does_nothing_and_is_logged(state: str, caplog: 
 @each("state", [state for state in STATES if state not in (*WAITING, *ENDED)])
 def test_to_continue_where_nothing_waits_changes_nothing(state: str) -> None:
     """A button is clicked twice."""
-    with standing(state) as at:
+    with make_standing(state) as at:
         before = at.handle.snapshot()
         at.handle.resume(Continue())
         assert at.handle.snapshot() == before
@@ -176,7 +176,7 @@ def test_to_continue_where_nothing_waits_changes_nothing(state: str) -> None:
 @each("state", [state for state in STATES if state not in ("Finished", "TooDeep")])
 def test_stop_ends_a_loop_for_good(state: str) -> None:
     """Also one whose request failed, and that is not to be retried."""
-    with standing(state) as at:
+    with make_standing(state) as at:
         at.handle.stop("enough")
         at.handle.stop("again")
         assert at.expect_done().termination == StopCondition("enough")
@@ -185,7 +185,7 @@ def test_stop_ends_a_loop_for_good(state: str) -> None:
 @each("state", ["Finished", "TooDeep"])
 def test_stop_after_the_end_changes_nothing(state: str) -> None:
     """The result stays what it is."""
-    with standing(state) as at:
+    with make_standing(state) as at:
         end = at.handle.next_turn()
         at.handle.stop("enough")
         assert at.handle.next_turn() is end
@@ -254,7 +254,7 @@ def test_a_yielded_gives_the_history_to_edit() -> None:
 @each("state", [state for state in STATES if state not in ENDED])
 def test_stop_is_possible_wherever_a_loop_has_not_ended(state: str) -> None:
     """Stop wins over all: the next turn is the end, without a request, with the last real response."""
-    with standing(state, reply("fine")) as at:
+    with make_standing(state, reply("fine")) as at:
         count = at.count
         at.handle.resume(Stop("enough"))
         done = at.expect_done()
@@ -268,7 +268,7 @@ def test_stop_is_possible_wherever_a_loop_has_not_ended(state: str) -> None:
 @each("junk", ["go", None, Continue, Answer("x")])
 def test_a_value_that_is_not_a_command_is_refused(junk: Any) -> None:
     """A mistake of type, whatever the state."""
-    with standing("tools_executed") as at:
+    with make_standing("tools_executed") as at:
         with pytest.raises(TypeError, match="not a command"):
             at.handle.resume(junk)
         assert at.handle.pending_turn is not None
@@ -277,7 +277,7 @@ def test_a_value_that_is_not_a_command_is_refused(junk: Any) -> None:
 @each("junk", [None, 5, [b"x"]])
 def test_injected_messages_that_are_none_are_refused(junk: Any) -> None:
     """A number or bytes are not a list of messages."""
-    with standing("tools_executed") as at:
+    with make_standing("tools_executed") as at:
         before = at.handle.snapshot()
         with pytest.raises(TypeError, match="injected messages"):
             at.handle.resume(InjectMessages(junk))
@@ -349,7 +349,7 @@ BAD_CHANGES: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
 @each(("changes", "kind", "word"), BAD_CHANGES.values())
 def test_bad_parameters_are_refused_and_change_nothing(changes: Any, kind: type[Exception], word: str) -> None:
     """All of them, or none: a good change beside a bad one is not made either."""
-    with standing("tools_executed", reply("end")) as at:
+    with make_standing("tools_executed", reply("end")) as at:
         before = at.handle.snapshot()
         with pytest.raises(kind, match=word):
             at.handle.update_params(temperature=0.5, **changes)

@@ -37,13 +37,13 @@ DONE = reply("done")
 WRITE = call("write", {"path": "a", "text": "b"}, id="w")
 
 
-def said_in(request: Any) -> list[Any]:
+def list_said_in(request: Any) -> list[Any]:
     """What persons said, as a request carries it, without the first message and without results."""
     told = [message["content"] for message in request["messages"] if message["role"] == "user"]
     return [content for content in told if isinstance(content, str)][1:]
 
 
-def kept(handle: Any) -> list[Any]:
+def list_kept(handle: Any) -> list[Any]:
     """What a handle or an inbox shows as kept."""
     view = handle.view() if hasattr(handle, "view") else handle.show("loop")
     return [(message["content"], one["by"]) for one in view["kept"] for message in one["messages"]]
@@ -71,7 +71,7 @@ def test_while_a_call_waits_it_is_kept_and_goes_out_with_the_result(kind: str) -
     peer.say(lambda: peer.handle.say("by mail", by="ana"))
     peer.say(lambda: peer.handle.say(["please", user("soon")]))
     assert [each.id for each in turn.pending] == ["t2"]
-    assert (kept(peer.handle), world.status()) == (
+    assert (list_kept(peer.handle), world.status()) == (
         [("by mail", "ana"), ("please", None), ("soon", None)],
         "needs_decision",
     )
@@ -80,8 +80,8 @@ def test_while_a_call_waits_it_is_kept_and_goes_out_with_the_result(kind: str) -
         turn.continue_loop()
     approve_all(turn)
     peer.say(turn.continue_loop)
-    assert (peer.text(), said_in(world.requests[-1])) == ("done", ["by mail", "please", "soon"])
-    assert kept(peer.handle) == []
+    assert (peer.text(), list_said_in(world.requests[-1])) == ("done", ["by mail", "please", "soon"])
+    assert list_kept(peer.handle) == []
     assert not check(peer.handle.messages)
 
 
@@ -91,11 +91,11 @@ def test_the_command_of_a_turn_sends_it_before_its_own_messages() -> None:
         turn = at.turn()
         assert turn.reason == "tools_executed"
         at.handle.say("first")
-        assert kept(at.handle) == [("first", None)]
+        assert list_kept(at.handle) == [("first", None)]
         turn.inject_and_continue("second")
-        assert kept(at.handle) == []
+        assert list_kept(at.handle) == []
         at.expect_done()
-        assert said_in({"messages": at.list_sent()}) == ["first", "second"]
+        assert list_said_in({"messages": at.list_sent()}) == ["first", "second"]
 
 
 @each("where", ["request", "t3"])
@@ -107,9 +107,9 @@ def test_while_a_driver_works_elsewhere(kind: str, where: str) -> None:
     expect_yielded(driver.next_turn()).continue_loop() if where == "request" else None
     with hold_at(world, where, driver) as standing:
         other.say(lambda: other.handle.say("hurry", by="bo"))
-        assert (kept(other.handle), world.status()) == ([("hurry", "bo")], "running")
+        assert (list_kept(other.handle), world.status()) == ([("hurry", "bo")], "running")
     standing.result()
-    assert (driver.text(), said_in(world.requests[-1])) == ("done", ["hurry"])
+    assert (driver.text(), list_said_in(world.requests[-1])) == ("done", ["hurry"])
 
 
 def test_during_a_pause_it_is_kept_until_the_model_ends_its_turn() -> None:
@@ -138,7 +138,7 @@ def test_after_the_end_and_after_a_failure_it_begins_a_user_turn() -> None:
         at.handle.say("hello?", by="ana")
         done = expect_completed(at.handle.next_turn())
         assert (done.text, done.termination, at.handle.iterations) == ("fine", NaturalEnd(), 2)
-        assert said_in({"messages": at.list_sent()}) == ["and then?", "hello?"]
+        assert list_said_in({"messages": at.list_sent()}) == ["and then?", "hello?"]
 
 
 def test_what_a_stop_or_a_limit_left_goes_out_with_the_next_turn() -> None:
@@ -156,13 +156,13 @@ def test_what_a_stop_or_a_limit_left_goes_out_with_the_next_turn() -> None:
                 turn.continue_loop()
                 expect_yielded(at.handle.next_turn()).continue_loop()
                 at.expect_done()
-                assert (kept(at.handle), at.handle.messages[-1]["content"]) == ([], "two")
+                assert (list_kept(at.handle), at.handle.messages[-1]["content"]) == ([], "two")
                 continue
-            assert kept(at.handle) == [("one", None), ("two", None)]
+            assert list_kept(at.handle) == [("one", None), ("two", None)]
             at.handle.withdraw(gone, by="ana")
             at.handle.say("three")
             assert at.expect_done().text == "done"
-            assert said_in({"messages": at.list_sent()}) == ["one", "three"]
+            assert list_said_in({"messages": at.list_sent()}) == ["one", "three"]
 
 
 # --- keys, and what is refused ---------------------------------------------------------------------------------------
@@ -185,7 +185,7 @@ def test_the_same_key_says_it_once(kind: str) -> None:
     approve_all(peer.turn())
     peer.say(peer.turn().continue_loop)
     peer.text()
-    assert said_in(world.requests[-1]) == ["pay", "x"]
+    assert list_said_in(world.requests[-1]) == ["pay", "x"]
     assert peer.say(lambda: peer.handle.say("pay", key="hook 7")) == first
     assert (world.status(), len(world.requests)) == ("ended", 2)
     assert wait(kind, peer.handle.fork()).say("pay", key="hook 7") == first
@@ -244,7 +244,7 @@ def test_a_withdrawal_that_comes_after_the_request_is_refused(kind: str) -> None
     driver.text()
     with pytest.raises(IllegalCommand, match="is in the conversation already"):
         other.say(lambda: other.handle.withdraw(said))
-    assert said_in(world.requests[-1]) == ["quick"]
+    assert list_said_in(world.requests[-1]) == ["quick"]
 
 
 @either_kind
@@ -261,7 +261,7 @@ def test_a_handle_that_lost_its_loop_to_another_driver_still_says_it(kind: str) 
     other.flush()
     approve_all(other.turn())
     other.turn().continue_loop()
-    assert (other.text(), said_in(world.requests[-1])) == ("done", ["hurry"])
+    assert (other.text(), list_said_in(world.requests[-1])) == ("done", ["hurry"])
 
 
 @each("moment", ["before", "after"])

@@ -24,7 +24,7 @@ def script(*recipients: str) -> tuple[Any, ...]:
     return (*letters, reply("done"))
 
 
-def asked_about(world: World, first: Grant, **more: Any) -> list[str]:
+def list_asked_about(world: World, first: Grant, **more: Any) -> list[str]:
     """Run the loop to its end: the calls that needed a decision, the first of which is approved with a grant."""
     asked: list[str] = []
 
@@ -41,7 +41,7 @@ def asked_about(world: World, first: Grant, **more: Any) -> list[str]:
 def test_the_same_call_runs_unasked_and_another_does_not() -> None:
     """Without arguments a grant is for the tool and the exact input: never for more than was shown."""
     world = World("sync", MemoryStore(), script=script("ana", "ana", "ben", "ana"))
-    assert asked_about(world, Grant()) == ["t0", "t2"]
+    assert list_asked_about(world, Grant()) == ["t0", "t2"]
     assert world.ran == ["t0", "t1", "t2", "t3"]
 
 
@@ -96,4 +96,4 @@ def test_a_wider_grant_is_written_in_full() -> None:
     with pytest.raises(IllegalCommand, match="look"):
         party.say(lambda: turn.approve("t0", remember=Grant(tool="look")))
     assert world.store.load("loop") == before
-    assert asked_about(world, Grant(match={"to": "*@home"})) == ["t0", "t2"]
+    assert list_asked_about(world, Grant(match={"to": "*@home"})) == ["t0", "t2"]

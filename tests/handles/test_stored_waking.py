@@ -21,7 +21,7 @@ from toolloop.testing import reply
 ONE_BY_ONE: dict[str, Any] = {"max_parallel_tools": 1}
 
 
-def lost(world: World, **more: Any) -> AnyHandle:
+def lose_driver(world: World, **more: Any) -> AnyHandle:
     """Another handle, after the driver was lost in the first call of a round of which the second had not begun."""
     world.script = (reply(calls=[PAY, LOOK]), reply("done"))
     world.config = {**ONE_BY_ONE, **world.config}
@@ -34,7 +34,7 @@ def lost(world: World, **more: Any) -> AnyHandle:
     return second
 
 
-def told(world: World) -> list[Any]:
+def list_told(world: World) -> list[Any]:
     return [block["content"] for block in results_in(world.requests[-1]["messages"][-1])]
 
 
@@ -59,7 +59,7 @@ def raises(*_: Any) -> Any:
 def test_policies_judge_once_more_what_has_not_started(policy: Any, waits: list[str], result: str) -> None:
     """There was no policy before; after waking there is one, and it fails closed."""
     world = World("sync", MemoryStore(), config={"on_tool_call": lambda *_: None})
-    peer = lost(world, config=LoopConfig(on_tool_call=policy, **ONE_BY_ONE))
+    peer = lose_driver(world, config=LoopConfig(on_tool_call=policy, **ONE_BY_ONE))
     asked: list[str] = []
 
     def ask(turn: Any) -> None:
@@ -68,7 +68,7 @@ def test_policies_judge_once_more_what_has_not_started(policy: Any, waits: list[
 
     assert peer.run(ask).unwrap().text == "done"
     assert asked == waits
-    assert told(world) == ["it was paid", result]
+    assert list_told(world) == ["it was paid", result]
 
 
 # --- what was lost ---------------------------------------------------------------------------------------------------
@@ -93,7 +93,7 @@ def test_what_is_said_of_an_uncertain_call_is_what_happens(word: str) -> None:
     with pytest.raises(Conflict):
         turn.result()
     texts = {"rerun": "pay 1", "answer": "the bank says yes", "deny": Texts().uncertain.format(reason="no trace of it")}
-    assert told(world) == [texts[word]]
+    assert list_told(world) == [texts[word]]
     assert world.ran == ["t1"] * (1 + (word == "rerun"))
 
 
@@ -134,7 +134,7 @@ def test_a_call_whose_tool_is_gone_gets_a_result_that_says_so() -> None:
     peer.decide(t2=APPROVED)
     other = world.open(tools=(pay, look), on_drift="accept")
     assert other.run().unwrap().text == "done"
-    assert told(world) == [Texts().tool_gone.format(name="send")]
+    assert list_told(world) == [Texts().tool_gone.format(name="send")]
     assert world.ran == []
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.handles.test_stored_waking import told
+from tests.handles.test_stored_waking import list_told
 from tests.kit.concurrency import either_kind
 from tests.kit.tools import PAY, pay
 from tests.kit.world import AnyHandle, World, hold_at
@@ -64,14 +64,14 @@ def go_on(peer: AnyHandle) -> tuple[str, ...]:
     return waits(peer)
 
 
-def above(limit: int, ask: Any) -> Callable[[ToolCall], Any]:
+def ask_above(limit: int, ask: Any) -> Callable[[ToolCall], Any]:
     return lambda call: ask if call.effective_input["amount"] > limit else Ask("any payment")
 
 
 @either_kind
 def test_an_edit_does_not_satisfy_what_is_asked_about_it(kind: str) -> None:
     """Support approves with 50,000, for which the rule wants finance: it waits for finance, with the edited input."""
-    world, _, peer = shop(kind, above(1000, Ask("more than 1,000", of="finance", fresh=True)))
+    world, _, peer = shop(kind, ask_above(1000, Ask("more than 1,000", of="finance", fresh=True)))
     decide(peer, Approve({"amount": 50_000}, by=SUE))
     assert go_on(peer) == ("t1",)
     (call,) = peer.turn().pending
@@ -177,7 +177,7 @@ def test_a_rerun_is_judged_by_a_rule_that_is_stricter_now(kind: str) -> None:
         worker.run()
     with pytest.raises(Conflict):
         turn.result()
-    assert (told(world), world.ran) == ([Texts().uncertain.format(reason="not any more")], ["t1"])
+    assert (list_told(world), world.ran) == ([Texts().uncertain.format(reason="not any more")], ["t1"])
 
 
 @either_kind
@@ -425,14 +425,14 @@ def test_a_policy_cannot_change_what_the_others_see() -> None:
     """All get the same view."""
     seen: list[str] = []
 
-    def meddling(_call: ToolCall, view: Any) -> None:
+    def meddle(_call: ToolCall, view: Any) -> None:
         for name in ("outer", "iteration", "_loop"):
             try:
                 setattr(view, name, None)
             except AttributeError:
                 seen.append(name)
 
-    World("sync", MemoryStore(), script=(reply(calls=[PAY]),), config={"on_tool_call": meddling}).open().next_turn()
+    World("sync", MemoryStore(), script=(reply(calls=[PAY]),), config={"on_tool_call": meddle}).open().next_turn()
     assert seen == ["outer", "iteration", "_loop"]
 
 

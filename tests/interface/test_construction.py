@@ -38,7 +38,7 @@ from toolloop.testing import AsyncScriptedProvider, FakeMessagesAPI, ScriptedPro
 LOOKUP = {"name": "lookup", "description": "Look up.", "input_schema": {"type": "object", "properties": {}}}
 
 
-def made(provider: Any = None, **parts: Any) -> ToolLoopHandle:
+def make_handle(provider: Any = None, **parts: Any) -> ToolLoopHandle:
     """A handle of these parts, over a provider that has nothing to say."""
     return ToolLoopHandle(provider or ScriptedProvider([]), **{"params": params(), **parts})
 
@@ -50,16 +50,16 @@ def test_construction_does_no_io_and_starts_no_clock() -> None:
         raise AssertionError("the clock was read")
 
     with FakeMessagesAPI([]) as api:
-        handle = made(api.client(), tools=TOOLS, clock=clock, config=LoopConfig(timeout=1))
+        handle = make_handle(api.client(), tools=TOOLS, clock=clock, config=LoopConfig(timeout=1))
         assert (api.requests, handle.iterations, handle.is_finished, handle.pending) == ([], 0, False, ())
 
 
 def test_a_provider_of_any_kind_is_taken() -> None:
     """A client, a provider made of one, and anything with `send`."""
     with FakeMessagesAPI([reply("a"), reply("b")]) as api:
-        assert made(api.client()).run().unwrap().text == "a"
-        assert made(AnthropicProvider(api.client())).run().unwrap().text == "b"
-    assert made(ScriptedProvider([reply("c")])).run().unwrap().text == "c"
+        assert make_handle(api.client()).run().unwrap().text == "a"
+        assert make_handle(AnthropicProvider(api.client())).run().unwrap().text == "b"
+    assert make_handle(ScriptedProvider([reply("c")])).run().unwrap().text == "c"
 
 
 def test_params_go_out_as_they_were_given() -> None:
@@ -118,12 +118,12 @@ def test_sdk_blocks_and_messages_are_taken_where_messages_are() -> None:
         )
         call = next(block for block in said.content if block.type == "tool_use")
         answer = user([{"type": "tool_result", "tool_use_id": call.id, "content": "3"}])
-        handle = made(client, params=params(messages=[user("x"), said, answer]), tools=[add])
+        handle = make_handle(client, params=params(messages=[user("x"), said, answer]), tools=[add])
         assert handle.run().unwrap().text == "fine"
         sent = api.requests[1].json["messages"]
         assert [message["role"] for message in sent] == ["user", "assistant", "user"]
         assert sent[1] == assistant([block.to_dict() for block in said.content])
-        blocks = made(client, params=params(messages=[user("x"), assistant(said.content), answer]), tools=[add])
+        blocks = make_handle(client, params=params(messages=[user("x"), assistant(said.content), answer]), tools=[add])
         assert blocks.messages[1] == sent[1]
 
 
@@ -147,82 +147,90 @@ def test_tools_of_the_sdk_and_a_registry_are_taken() -> None:
 
 def test_ids_are_random_unless_given() -> None:
     """Two loops have two ids."""
-    assert made(loop_id="mine").loop_id == "mine"
-    assert made().loop_id != made().loop_id
+    assert make_handle(loop_id="mine").loop_id == "mine"
+    assert make_handle().loop_id != make_handle().loop_id
 
 
 BROKEN: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
-    "params is not a mapping": (lambda: made(params=["x"]), TypeError, "params"),
-    "no model": (lambda: made(params={"max_tokens": 9, "messages": [user()]}), ValueError, "'model'"),
-    "no max_tokens": (lambda: made(params={"model": MODEL, "messages": [user()]}), ValueError, "'max_tokens'"),
-    "stream": (lambda: made(params=params(stream=True)), ValueError, "streaming"),
-    "stream is refused even if off": (lambda: made(params=params(stream=False)), ValueError, "streaming"),
+    "params is not a mapping": (lambda: make_handle(params=["x"]), TypeError, "params"),
+    "no model": (lambda: make_handle(params={"max_tokens": 9, "messages": [user()]}), ValueError, "'model'"),
+    "no max_tokens": (lambda: make_handle(params={"model": MODEL, "messages": [user()]}), ValueError, "'max_tokens'"),
+    "stream": (lambda: make_handle(params=params(stream=True)), ValueError, "streaming"),
+    "stream is refused even if off": (lambda: make_handle(params=params(stream=False)), ValueError, "streaming"),
     "a parameter that is not JSON": (
-        lambda: made(params=params(metadata={"a": {1}})),
+        lambda: make_handle(params=params(metadata={"a": {1}})),
         TypeError,
         "params['metadata'].a",
     ),
-    "a parameter that is not a number": (lambda: made(params=params(top_p=float("nan"))), TypeError, "top_p"),
-    "a parameter with itself in it": (lambda: made(params=params(metadata=cycle())), TypeError, "metadata"),
-    "messages is a text": (lambda: made(params=params(messages="hi")), TypeError, "messages"),
-    "messages is not a list": (lambda: made(params=params(messages=5)), TypeError, "messages"),
-    "a message of a wrong type": (lambda: made(params=params(messages=[5])), InvalidHistory, "messages[0]"),
+    "a parameter that is not a number": (lambda: make_handle(params=params(top_p=float("nan"))), TypeError, "top_p"),
+    "a parameter with itself in it": (lambda: make_handle(params=params(metadata=cycle())), TypeError, "metadata"),
+    "messages is a text": (lambda: make_handle(params=params(messages="hi")), TypeError, "messages"),
+    "messages is not a list": (lambda: make_handle(params=params(messages=5)), TypeError, "messages"),
+    "a message of a wrong type": (lambda: make_handle(params=params(messages=[5])), InvalidHistory, "messages[0]"),
     "a message that is not JSON": (
-        lambda: made(params=params(messages=[user(b"x")])),
+        lambda: make_handle(params=params(messages=[user(b"x")])),
         TypeError,
         "messages[0].content",
     ),
     "a message that is not a number": (
-        lambda: made(params=params(messages=[user(float("inf"))])),
+        lambda: make_handle(params=params(messages=[user(float("inf"))])),
         TypeError,
         "messages[0]",
     ),
-    "a message with itself in it": (lambda: made(params=params(messages=[user([cycle()])])), TypeError, "messages[0]"),
+    "a message with itself in it": (
+        lambda: make_handle(params=params(messages=[user([cycle()])])),
+        TypeError,
+        "messages[0]",
+    ),
     "ends with the model": (
-        lambda: made(params=params(messages=[user(), assistant("x")])),
+        lambda: make_handle(params=params(messages=[user(), assistant("x")])),
         InvalidHistory,
         "messages[1]",
     ),
     "an unknown role": (
-        lambda: made(params=params(messages=[{"role": "tool", "content": "x"}])),
+        lambda: make_handle(params=params(messages=[{"role": "tool", "content": "x"}])),
         InvalidHistory,
         "the role is 'tool' [unknown-role]. Use the role user, assistant or system.",
     ),
-    "tools is not a list": (lambda: made(tools=5), TypeError, "tools"),
-    "tools is one tool": (lambda: made(tools=add), TypeError, "tools"),
-    "something that is not a tool": (lambda: made(tools=[len]), BadTool, "tool"),
-    "two tools of one name": (lambda: made(tools=[add, write, add]), BadTool, "'add'"),
-    "two raw tools of one name": (lambda: made(params=params(tools=[LOOKUP, LOOKUP])), BadTool, "'lookup'"),
+    "tools is not a list": (lambda: make_handle(tools=5), TypeError, "tools"),
+    "tools is one tool": (lambda: make_handle(tools=add), TypeError, "tools"),
+    "something that is not a tool": (lambda: make_handle(tools=[len]), BadTool, "tool"),
+    "two tools of one name": (lambda: make_handle(tools=[add, write, add]), BadTool, "'add'"),
+    "two raw tools of one name": (lambda: make_handle(params=params(tools=[LOOKUP, LOOKUP])), BadTool, "'lookup'"),
     "a raw tool with a function's name": (
-        lambda: made(tools=[add], params=params(tools=[{**LOOKUP, "name": "add"}])),
+        lambda: make_handle(tools=[add], params=params(tools=[{**LOOKUP, "name": "add"}])),
         BadTool,
         "'add'",
     ),
-    "params tools is not a list": (lambda: made(params=params(tools=5)), TypeError, "tools"),
+    "params tools is not a list": (lambda: make_handle(params=params(tools=5)), TypeError, "tools"),
     "a parameter with a slip in its name": (
-        lambda: made(params=params(max_token=3)),
+        lambda: make_handle(params=params(max_token=3)),
         ValueError,
         "params has 'max_token', which is not a parameter of messages.create. Did you mean 'max_tokens'?",
     ),
-    "a parameter of no API": (lambda: made(params=params(zzz=3)), ValueError, "newer than this library in extra_body"),
+    "a parameter of no API": (
+        lambda: make_handle(params=params(zzz=3)),
+        ValueError,
+        "newer than this library in extra_body",
+    ),
     "the store is a path": (
-        lambda: made(store="x.db"),
+        lambda: make_handle(store="x.db"),
         TypeError,
         "store is a str; give a store, such as SqliteStore('loops.db') or MemoryStore()",
     ),
-    "the store is a class": (lambda: made(store=MemoryStore), TypeError, "store is the class MemoryStore"),
+    "the store is a class": (lambda: make_handle(store=MemoryStore), TypeError, "store is the class MemoryStore"),
     "the store of open() is a path": (
         lambda: ToolLoopHandle.open("x.db", "a", ScriptedProvider([]), params=params()),  # type: ignore[arg-type]
         TypeError,
         "store is a str",
     ),
     "the store of restore() is a path": (
-        lambda: ToolLoopHandle.restore(made().snapshot(), ScriptedProvider([]), store="x.db"),  # type: ignore[arg-type]
+        lambda: ToolLoopHandle.restore(make_handle().snapshot(), ScriptedProvider([]), store="x.db"),  # type: ignore[arg-type]
         TypeError,
         "store is a str",
     ),
-    "config is not a config": (lambda: made(config={"max_iterations": 3}), TypeError, "config"),
-    "context is not a context": (lambda: made(context=5), TypeError, "context"),
+    "config is not a config": (lambda: make_handle(config={"max_iterations": 3}), TypeError, "config"),
+    "context is not a context": (lambda: make_handle(context=5), TypeError, "context"),
 }
 
 
@@ -300,7 +308,7 @@ def test_an_async_tool_is_refused_under_the_sync_handle() -> None:
         return "done"
 
     with pytest.raises(BadTool, match=r"'later'.*AsyncToolLoopHandle") as caught:
-        made(tools=[later])
+        make_handle(tools=[later])
     assert caught.value.tool == "later"
 
 
@@ -313,7 +321,7 @@ def test_an_async_callable_is_refused_under_the_sync_handle(name: str) -> None:
 
     config: dict[str, Any] = {name: callable_}
     with pytest.raises(TypeError, match="AsyncToolLoopHandle"):
-        made(config=LoopConfig(**config))
+        make_handle(config=LoopConfig(**config))
 
 
 def test_an_invalid_history_tells_all_its_problems() -> None:
@@ -321,7 +329,7 @@ def test_an_invalid_history_tells_all_its_problems() -> None:
     calls = assistant([{"type": "tool_use", "id": "toolu_1", "name": "add", "input": {}}])
     messages = [user(), calls, user("no result"), user([])]
     with pytest.raises(InvalidHistory) as caught:
-        made(params=params(messages=messages), tools=[add])
+        make_handle(params=params(messages=messages), tools=[add])
     problem = caught.value.problems[0]
     assert problem.path.startswith("messages[1]")
     assert (problem.level, bool(problem.rule), bool(problem.message), bool(problem.remedy)) == (
@@ -387,16 +395,16 @@ def test_none_is_unlimited_and_the_defaults_are_those_of_the_contract() -> None:
     free = LoopConfig(
         max_iterations=None, max_pauses=None, max_calls_per_reply=None, max_depth=None, max_parallel_tools=None
     )
-    assert made(config=free, context=LoopContext(depth=99)).depth == 99
+    assert make_handle(config=free, context=LoopContext(depth=99)).depth == 99
 
 
 def test_any_object_with_a_depth_is_a_context() -> None:
     """Its state, if it has one, is what the tools read; a depth that is not a whole number is refused."""
-    assert made(context=SimpleNamespace(depth=2)).depth == 2
-    assert made(context=SimpleNamespace(depth=0, state=5)).depth == 0
+    assert make_handle(context=SimpleNamespace(depth=2)).depth == 2
+    assert make_handle(context=SimpleNamespace(depth=0, state=5)).depth == 0
     for depth in (-1, "2", None, True):
         with pytest.raises(TypeError, match="without a whole number as its depth"):
-            made(context=SimpleNamespace(depth=depth))
+            make_handle(context=SimpleNamespace(depth=depth))
 
 
 def test_importing_toolloop_imports_nothing_heavy() -> None:
@@ -414,14 +422,14 @@ def chunks() -> Iterator[dict[str, Any]]:
 
 def test_any_iterable_of_messages_is_taken() -> None:
     """A tuple or a generator is as good as a list."""
-    assert made(params=params(messages=chunks())).messages == (user("one"), user("two"))
+    assert make_handle(params=params(messages=chunks())).messages == (user("one"), user("two"))
 
 
 @each(("part", "value"), [("loop_id", 5), ("loop_id", b"x"), ("clock", 5), ("clock", "now")])
 def test_a_part_of_another_type_is_refused_at_once(part: str, value: Any) -> None:
     """It would fail in the middle of a loop, or be another after a sleep."""
     with pytest.raises(TypeError, match=part):
-        made(**{part: value})
+        make_handle(**{part: value})
 
 
 def test_an_observer_or_a_predicate_that_would_not_be_awaited_is_refused() -> None:
@@ -438,7 +446,7 @@ def test_an_observer_or_a_predicate_that_would_not_be_awaited_is_refused() -> No
     with pytest.raises(ValueError, match="observers"):
         LoopConfig(observers=[later])
     with pytest.raises(BadTool, match="guarded"):
-        made(tools=[guarded])
+        make_handle(tools=[guarded])
 
 
 @each("given", [{}, {"messages": []}])

@@ -79,21 +79,21 @@ def test_a_time_that_no_clock_shows_is_refused() -> None:
                 ToolLoopHandle.restore(crafted, ScriptedProvider([]), tools=[write])
 
 
-def nested(levels: int, *, is_list: bool) -> Any:
+def make_nested(levels: int, *, is_list: bool) -> Any:
     value: Any = []
     for _ in range(levels):
         value = [value] if is_list else {"a": value}
     return value
 
 
-def odd(random: Random) -> Any:
+def make_odd(random: Random) -> Any:
     values: list[Any] = [
         *(None, True, False, 0, 1, -1, 2, 2**63, 10**400, -(10**400), 0.5, 1e308, float("nan"), float("-inf")),
         *("", "x", "0", "\ud800", "a/b", [], {}, [[]], {"a": 1}, [1], "[]", "{}", "null"),
         *('{"role":"user","content":"x"}', '{"role":"assistant","content":[]}', '{"content":[{"type":"tool_use"}]}'),
         *("Ready", "Requesting", "Judging", "Running", "Waiting", "Finished", "Failed", "TooDeep"),
         *("proposed", "waiting", "decided", "cleared", "running", "settled", "approve", "deny", "rerun", "answer"),
-        nested(random.choice((100, 900, 3000)), is_list=random.random() < 1 / 2),
+        make_nested(random.choice((100, 900, 3000)), is_list=random.random() < 1 / 2),
     ]
     return random.choice(values)
 
@@ -128,26 +128,26 @@ def change(value: Any, random: Random, source: Any, *, is_text: bool = False) ->
     """
     found = [path for path in places(value) if is_text or path[0] not in ("format", "digest")]
     if not found:
-        return odd(random)
+        return make_odd(random)
     path = random.choice(found)
     above, key, now = at(value, path[:-1]), path[-1], at(value, path)
     match random.choice(("inside", "inside", "take away", "double", "add", "move", "set", "set")):
-        case "inside" if not is_text and (inner := parsed(now)):
+        case "inside" if not is_text and (inner := parse(now)):
             above[key] = as_text(change(inner, random, source, is_text=True))
         case "take away":
             del above[key]
         case "double" if isinstance(above, list):
             above.append(now)
         case "add" if isinstance(above, dict):
-            above[random.choice(NAMES)] = odd(random)
+            above[random.choice(NAMES)] = make_odd(random)
         case "move":
             above[key] = copy.deepcopy(at(source, random.choice(list(places(source)))))
         case _:
-            above[key] = odd(random)
+            above[key] = make_odd(random)
     return value
 
 
-def parsed(text: Any) -> Any:
+def parse(text: Any) -> Any:
     """The object or list that a text is as JSON, if it is one."""
     try:
         return json.loads(text) if isinstance(text, str) and text[:1] in ("{", "[") else None
@@ -162,7 +162,7 @@ def as_text(value: Any) -> str:
         return "[" * 3000 + "]" * 3000
 
 
-def sealed(snapshot: Any) -> Any:
+def seal(snapshot: Any) -> Any:
     """The snapshot with the digest of its content, if it can have one."""
     if not isinstance(snapshot, dict):
         return snapshot
@@ -173,7 +173,7 @@ def sealed(snapshot: Any) -> Any:
         return {**snapshot}
 
 
-def restored(snapshot: Any) -> ToolLoopHandle | None:
+def restore(snapshot: Any) -> ToolLoopHandle | None:
     """The loop of a snapshot, whatever it holds; None if that cannot be read."""
     try:
         return ToolLoopHandle.restore(snapshot, ScriptedProvider(SCRIPT), tools=[add, write, AGENT], on_drift="accept")
@@ -211,7 +211,7 @@ def test_a_crafted_snapshot_is_unreadable_or_a_loop_that_can_be_driven(
     RAN.clear()
     logging.disable(logging.CRITICAL)
     try:
-        handle = restored(sealed(crafted))
+        handle = restore(seal(crafted))
         if handle is None:
             return
         look_at(handle)
@@ -229,33 +229,33 @@ def test_a_crafted_snapshot_is_unreadable_or_a_loop_that_can_be_driven(
         logging.disable(logging.NOTSET)
 
 
-def crafted(name: str, **fields: Any) -> Any:
+def craft(name: str, **fields: Any) -> Any:
     """A snapshot of the golden files with other fields in its outermost loop."""
     path = Path(f"tests/recorded/golden/format-1-{name}.json")
     golden = json.loads(path.read_text("utf-8"))
     snapshot = golden.get("snapshot", golden)
     snapshot["loops"][0] |= fields
-    return sealed(snapshot)
+    return seal(snapshot)
 
 
-def doubled_calls(name: str) -> Any:
-    golden = crafted(name)
-    return crafted(
+def double_calls(name: str) -> Any:
+    golden = craft(name)
+    return craft(
         name, round={**(round_ := golden["loops"][0]["round"]), "calls": [*round_["calls"], round_["calls"][0]]}
     )
 
 
 CRAFTED: dict[str, Any] = {
-    "a response without content": crafted("executed", response="{}"),
-    "a response whose text is null": crafted("finished", response='{"content":[{"type":"text","text":null}]}'),
-    "a role that does not exist": crafted("executed", messages=['{"role":"shorter","content":"x"}']),
-    "two calls with the same id": doubled_calls("deciding"),
-    "a round of another reply": crafted("deciding", iterations=0),
-    "a call whose loop is missing": sealed({**(nest := crafted("nested")), "loops": nest["loops"][:1]}),
-    "parameters of wrong types": crafted(
-        "ready", setup={**crafted("ready")["loops"][0]["setup"], "params": '{"model":"m","max_tokens":9,"tools":1}'}
+    "a response without content": craft("executed", response="{}"),
+    "a response whose text is null": craft("finished", response='{"content":[{"type":"text","text":null}]}'),
+    "a role that does not exist": craft("executed", messages=['{"role":"shorter","content":"x"}']),
+    "two calls with the same id": double_calls("deciding"),
+    "a round of another reply": craft("deciding", iterations=0),
+    "a call whose loop is missing": seal({**(nest := craft("nested")), "loops": nest["loops"][:1]}),
+    "parameters of wrong types": craft(
+        "ready", setup={**craft("ready")["loops"][0]["setup"], "params": '{"model":"m","max_tokens":9,"tools":1}'}
     ),
-    "values nested 3,000 deep": {**crafted("ready"), "more": nested(3000, is_list=True)},
+    "values nested 3,000 deep": {**craft("ready"), "more": make_nested(3000, is_list=True)},
 }
 
 

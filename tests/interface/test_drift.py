@@ -51,7 +51,7 @@ def other_schema(path: str, text: str, mode: str = "w") -> str:
     return path + text + mode
 
 
-def other(old: Any, **options: Any) -> Any:
+def make_other(old: Any, **options: Any) -> Any:
     """The same tool with other options."""
     kept = {"needs_approval": old.needs_approval, "effect": old.effect}
     return tool(old.function, name=old.name, **{**kept, **options})
@@ -77,17 +77,17 @@ OF_WRITE: list[Kind] = [
     (None, "tool 'write' is missing", False),
     (reworded, "the definition of tool 'write' changed", True),
     (other_schema, "the schema of tool 'write' changed", False),
-    (other(write, needs_approval=False), "the approval of tool 'write' changed from always to never", False),
-    (other(write, needs_approval=policy), "the approval of tool 'write' changed from always to predicate", False),
-    (other(write, effect="pure"), "the effect of tool 'write' changed from once to pure", False),
+    (make_other(write, needs_approval=False), "the approval of tool 'write' changed from always to never", False),
+    (make_other(write, needs_approval=policy), "the approval of tool 'write' changed from always to predicate", False),
+    (make_other(write, effect="pure"), "the effect of tool 'write' changed from once to pure", False),
 ]
 OF_SAVE: list[Kind] = [
     (save, None, True),
     (None, "tool 'save' is missing", True),
     (other_save, "the schema of tool 'save' changed", True),
-    (other(save, needs_approval=False), "the approval of tool 'save' changed from predicate to never", False),
-    (other(save, needs_approval=True), "the approval of tool 'save' changed from predicate to always", True),
-    (other(save, effect="keyed"), "the effect of tool 'save' changed from once to keyed", False),
+    (make_other(save, needs_approval=False), "the approval of tool 'save' changed from predicate to never", False),
+    (make_other(save, needs_approval=True), "the approval of tool 'save' changed from predicate to always", True),
+    (make_other(save, effect="keyed"), "the effect of tool 'save' changed from once to keyed", False),
 ]
 OF_TOOLS: list[Kind] = [(None, None, True), (look, "tool 'look' is new", True)]
 OF_CONFIG: list[Kind] = [
@@ -138,12 +138,12 @@ def awake(kinds: tuple[Kind, ...], on_drift: Any = "raise", seen: Any = None) ->
     )
 
 
-def streamed(handle: ToolLoopHandle) -> None:
+def read_stream(handle: ToolLoopHandle) -> None:
     with handle.stream() as stream:
         list(stream)
 
 
-def commanded(handle: ToolLoopHandle) -> None:
+def command(handle: ToolLoopHandle) -> None:
     if handle.pending_turn is not None:
         handle.pending_turn.continue_loop()
     handle.next_turn()
@@ -171,12 +171,12 @@ def check(kinds: tuple[Kind, ...], on_drift: Any) -> None:
         assert [set(found) for found in adopted] == ([set(changes)] if changes else [])
         return
     before = handle.snapshot()
-    for drive in (ToolLoopHandle.run, streamed, commanded, ToolLoopHandle.run):
+    for drive in (ToolLoopHandle.run, read_stream, command, ToolLoopHandle.run):
         with pytest.raises(Drift, match=r'Restore it, or pass on_drift="accept"') as caught:
             drive(handle)
         assert set(caught.value.changes) == set(refused)
         assert all(change in str(caught.value) for change in refused)
-        if drive is commanded:  # its command stands
+        if drive is command:  # its command stands
             before = handle.snapshot()
         assert handle.snapshot() == before
     assert not any(isinstance(event, DriftAdopted) for event in seen)
@@ -299,7 +299,7 @@ def test_bad_parts_are_refused_at_restore(part: dict[str, Any]) -> None:
 EXTERNAL = {"name": "write", "input_schema": {"type": "object"}}
 
 
-def woken(at: World, *tools: Any, **parts: Any) -> ToolLoopHandle:
+def wake(at: World, *tools: Any, **parts: Any) -> ToolLoopHandle:
     """The same loop in another process, among these tools."""
     context = LoopContext(state=at.did)
     return ToolLoopHandle.restore(
@@ -307,11 +307,11 @@ def woken(at: World, *tools: Any, **parts: Any) -> ToolLoopHandle:
     )
 
 
-def sent_results(at: World) -> list[str]:
+def list_sent_results(at: World) -> list[str]:
     return [str(block["content"]) for block in results_in(at.list_sent()[-1])]
 
 
-def half_way(api: FakeMessagesAPI) -> tuple[dict[str, Any], tuple[Any, ...], list[str]]:
+def go_half_way(api: FakeMessagesAPI) -> tuple[dict[str, Any], tuple[Any, ...], list[str]]:
     """A snapshot taken while a call of effect once and one of effect pure run; the tools, and what ran."""
     handles: list[ToolLoopHandle] = []
     snapshots: list[dict[str, Any]] = []
@@ -350,7 +350,7 @@ SCRIPT = [reply(calls=[call("careful", id="toolu_c"), call("harmless", id="toolu
 def test_what_waits_can_be_seen_and_decided_right_after_waking_up() -> None:
     """A call that a kill left uncertain waits at once, though the policies are still to judge the other."""
     with FakeMessagesAPI(SCRIPT) as api:
-        snapshot, tools, ran = half_way(api)
+        snapshot, tools, ran = go_half_way(api)
         copy = ToolLoopHandle.restore(snapshot, api.client(), tools=tools)
         assert [(each.id, each.why) for each in copy.pending] == [("toolu_c", "uncertain")]
         assert [each["id"] for each in copy.view()["pending"]] == ["toolu_c"]
@@ -371,7 +371,7 @@ def test_calls_can_be_decided_while_the_policies_judge() -> None:
             handles[-1].decide({"toolu_c": Answer("it had ended")})
 
     with FakeMessagesAPI(SCRIPT) as api:
-        snapshot, tools, ran = half_way(api)
+        snapshot, tools, ran = go_half_way(api)
         config = LoopConfig(on_tool_call=policy)
         handles.append(ToolLoopHandle.restore(snapshot, api.client(), tools=tools, config=config, on_drift="accept"))
         assert handles[0].run().unwrap().text == "fine"
@@ -381,8 +381,8 @@ def test_calls_can_be_decided_while_the_policies_judge() -> None:
 def test_what_may_no_longer_be_repeated_waits() -> None:
     """A call that a kill interrupted was to run again by itself; its tool is accepted with another effect."""
     with FakeMessagesAPI(SCRIPT) as api:
-        snapshot, (careful, harmless), ran = half_way(api)
-        tools = (careful, other(harmless, effect="once"))
+        snapshot, (careful, harmless), ran = go_half_way(api)
+        tools = (careful, make_other(harmless, effect="once"))
         copy = ToolLoopHandle.restore(snapshot, api.client(), tools=tools, on_drift="accept")
         copy.decide({"toolu_c": Answer("it had ended")})
         turn = expect_yielded(copy.run())
@@ -395,7 +395,7 @@ def test_what_may_no_longer_be_repeated_waits() -> None:
 def test_a_rerun_of_a_tool_that_is_gone_settles_the_call() -> None:
     """It cannot run again: the model gets a result that says so, and that the first run may have had effects."""
     with FakeMessagesAPI(SCRIPT) as api:
-        snapshot, tools, _ = half_way(api)
+        snapshot, tools, _ = go_half_way(api)
         copy = ToolLoopHandle.restore(snapshot, api.client(), tools=tools[1:], on_drift="accept")
         turn = expect_yielded(copy.next_turn())
         turn.rerun("toolu_c", by="ana")
@@ -411,9 +411,9 @@ def test_a_call_whose_tool_became_external_waits_for_its_answer() -> None:
     """An approval does not answer it: what the caller approved was a tool of this loop's."""
     with start_over_http([reply(calls=[WRITE]), reply("fine")]) as at:
         at.turn().approve_all()
-        copy = woken(at, look, params=params(tools=[EXTERNAL]))
+        copy = wake(at, look, params=params(tools=[EXTERNAL]))
         turn = expect_yielded(copy.run())
         assert [(each.id, each.why) for each in turn.pending] == [("toolu_w", "external")]
         turn.answer("toolu_w", "written elsewhere")
         assert copy.run().unwrap().text == "fine"
-        assert (sent_results(at), at.did) == (["written elsewhere"], [])
+        assert (list_sent_results(at), at.did) == (["written elsewhere"], [])

@@ -42,14 +42,14 @@ def long(text: str, mode: str = "w") -> str:
 APPROVALS: dict[str, Any] = {"always": True, "predicate": predicate, "never": False}
 
 
-def made(tools: Tools) -> list[Any]:
+def make_tools(tools: Tools) -> list[Any]:
     """The tools themselves."""
     return [
         sub_loop(
             name,
             "Do it.",
             params=params(),
-            tools=made(last),
+            tools=make_tools(last),
             config=LoopConfig(on_tool_call=policy if second else None),
             needs_approval=APPROVALS[approval],
         )
@@ -91,24 +91,28 @@ def others(draw: st.DrawFn, tools: Tools, depth: int = 2) -> Tools:
     return {**new, **changed}
 
 
-def driven(snapshot: Any, tools: Tools) -> tuple[set[str], Any]:
+def drive(snapshot: Any, tools: Tools) -> tuple[set[str], Any]:
     """Drive a turn with these tools: the changes that are refused, and the loop with those accepted."""
-    handle = ToolLoopHandle.restore(snapshot, ScriptedProvider([]), tools=made(tools))
+    handle = ToolLoopHandle.restore(snapshot, ScriptedProvider([]), tools=make_tools(tools))
     handle.follow_up("more")
     try:
         handle.next_turn()
         refused: set[str] = set()
     except Drift as drift:
         refused = set(drift.changes)
-    handle = ToolLoopHandle.restore(snapshot, ScriptedProvider([reply("done")]), tools=made(tools), on_drift="accept")
+    handle = ToolLoopHandle.restore(
+        snapshot, ScriptedProvider([reply("done")]), tools=make_tools(tools), on_drift="accept"
+    )
     handle.follow_up("more")
     assert handle.run().unwrap().text == "done"
     return refused, handle.snapshot()
 
 
-def begun(tools: Tools) -> Any:
+def begin_with(tools: Tools) -> Any:
     """A snapshot of a loop with these tools."""
-    handle = ToolLoopHandle(ScriptedProvider([reply("done")]), params=params(messages=[user()]), tools=made(tools))
+    handle = ToolLoopHandle(
+        ScriptedProvider([reply("done")]), params=params(messages=[user()]), tools=make_tools(tools)
+    )
     handle.run()
     return handle.snapshot()
 
@@ -120,11 +124,11 @@ def test_a_process_without_some_tools_hides_no_change(data: st.DataObject) -> No
     first = data.draw(some_tools(2), "a")
     between = data.draw(st.lists(fewer(first), min_size=1, max_size=2), "b")
     last = data.draw(others(first), "c")
-    snapshot = begun(first)
-    expected, _ = driven(snapshot, last)
+    snapshot = begin_with(first)
+    expected, _ = drive(snapshot, last)
     found = set()
     for tools in [*between, last]:
-        refused, snapshot = driven(snapshot, tools)
+        refused, snapshot = drive(snapshot, tools)
         found |= refused
     assert found == expected
 
@@ -133,13 +137,13 @@ def test_a_gate_does_not_leave_with_its_tool() -> None:
     """A process without `pay` drives one turn; then `pay` is back without approval, and does not run."""
     gated, free = {"pay": ("always", "once", False)}, {"pay": ("never", "once", False)}
     with start_over_http(
-        [reply("one"), reply("two"), reply(calls=[call("pay", {"text": "x"})])], tools=made(gated)
+        [reply("one"), reply("two"), reply(calls=[call("pay", {"text": "x"})])], tools=make_tools(gated)
     ) as at:
         at.expect_done()
         without = ToolLoopHandle.restore(at.handle.snapshot(), at.api.client(), tools=[])
         without.follow_up("more")
         assert without.run().unwrap().text == "two"
-        back = ToolLoopHandle.restore(without.snapshot(), at.api.client(), tools=made(free))
+        back = ToolLoopHandle.restore(without.snapshot(), at.api.client(), tools=make_tools(free))
         back.follow_up("more")
         with pytest.raises(Drift, match="approval of tool 'pay' changed from always to never"):
             back.run()

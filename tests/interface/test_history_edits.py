@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.handles.test_members import standing
+from tests.handles.test_members import make_standing
 from tests.kit.each import each
 from tests.kit.support import expect_refusal, expect_yielded
 from tests.kit.tools import TOOLS, assistant, params, user
@@ -38,7 +38,7 @@ ONWARD: dict[str, Callable[[World], Any]] = {
 @each("state", ONWARD)
 def test_an_edit_is_legal_wherever_it_is_the_callers_turn(state: str) -> None:
     """It is in the history at once: reads and snapshots show it, and the next request carries it."""
-    with standing(state, reply("fine")) as at:
+    with make_standing(state, reply("fine")) as at:
         before = at.handle.snapshot()
         working = at.handle.messages_mut()
         assert working == list(at.handle.messages)
@@ -56,7 +56,7 @@ def test_an_edit_is_legal_wherever_it_is_the_callers_turn(state: str) -> None:
 @each("state", ONWARD)
 def test_a_list_of_an_earlier_wait_refuses_every_change(state: str) -> None:
     """It would change nothing, so it says so; it can still be read and copied."""
-    with standing(state, reply("fine")) as at:
+    with make_standing(state, reply("fine")) as at:
         old = at.handle.messages_mut()
         ONWARD[state](at)
         at.handle.run()
@@ -113,7 +113,7 @@ BROKEN: dict[str, Callable[[list[Any]], Any]] = {
 def test_a_broken_edit_is_refused_where_it_would_be_adopted(state: str, broken: str) -> None:
     """Nothing is sent, the loop stands as before, and the list stays to be mended."""
     edit = BROKEN[broken]
-    with standing(state, reply("fine")) as at:
+    with make_standing(state, reply("fine")) as at:
         count = at.count
         original = list(at.handle.messages)
         working = at.handle.messages_mut()

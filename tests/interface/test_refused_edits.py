@@ -97,7 +97,7 @@ def test_every_rule_that_an_edit_can_break_was_broken() -> None:
     assert {bad.rule for bad in BROKEN} == errors - NOT_BY_AN_EDIT
 
 
-def pending(handle: Handle) -> Yielded:
+def find_pending(handle: Handle) -> Yielded:
     waits = handle.pending_turn
     assert waits is not None
     return waits
@@ -106,7 +106,7 @@ def pending(handle: Handle) -> Yielded:
 def goes_to_its_end(kind: str, handle: Handle) -> None:
     while not handle.is_finished:
         if handle.pending_turn is not None:
-            pending(handle).continue_loop()
+            find_pending(handle).continue_loop()
         turn(kind, handle)
 
 
@@ -175,13 +175,13 @@ SEARCH = {"type": "web_search_20250305", "name": "web_search"}
 FOUND = [server_call("web_search", {"query": "q"}), server_result("web_search")]
 
 
-def searched(text: str, **more: Any) -> dict[str, Any]:
+def make_search(text: str, **more: Any) -> dict[str, Any]:
     return reply(content=[*FOUND, {"type": "text", "text": text}], **more)
 
 
 def test_an_edit_cannot_leave_a_servers_result_last() -> None:
     """No pause waits beside the history, so this is not a paused turn; and the list stays to be mended."""
-    with start_over_http([searched("found"), reply("done")], asked=params(tools=[SEARCH])) as at:
+    with start_over_http([make_search("found"), reply("done")], asked=params(tools=[SEARCH])) as at:
         at.expect_done()
         at.handle.follow_up([user("more")])
         edited = at.handle.messages_mut()

@@ -28,19 +28,19 @@ WRITE = call("write", {"path": "a", "text": "b"}, id="toolu_w")
 ADD = call("add", {"a": 1, "b": 2}, id="toolu_a")
 
 
-def asked(**more: Any) -> dict[str, Any]:
+def make_params(**more: Any) -> dict[str, Any]:
     """Parameters with secrets in every place that holds some."""
     return params(betas=[BETA], extra_headers={"x-gateway-key": HEADER}, mcp_servers=[dict(MCP)], timeout=30, **more)
 
 
-def found_in(*texts: object) -> list[str]:
+def find_in(*texts: object) -> list[str]:
     """The secrets that are found in any of these, plain or in base64."""
     whole = "\n".join(map(str, texts))
     hidden = {secret: base64.b64encode(secret.encode()).decode()[:16] for secret in SECRETS}
     return [secret for secret in SECRETS if secret in whole or hidden[secret] in whole]
 
 
-def shown(handle: ToolLoopHandle) -> list[object]:
+def list_shown(handle: ToolLoopHandle) -> list[object]:
     """All that a handle tells of itself."""
     told: list[object] = [
         json.dumps(handle.snapshot()),
@@ -58,7 +58,7 @@ def shown(handle: ToolLoopHandle) -> list[object]:
 
 
 def check(handle: ToolLoopHandle) -> None:
-    assert found_in(*shown(handle)) == []
+    assert find_in(*list_shown(handle)) == []
 
 
 SCRIPTS: dict[str, Any] = {
@@ -80,7 +80,7 @@ def test_no_secret_is_shown_stored_or_logged(last: Any, caplog: pytest.LogCaptur
     with FakeMessagesAPI([reply(calls=[WRITE, ADD]), last], enforce=False) as api:
         handle = ToolLoopHandle(
             api.client(api_key=KEY),
-            params=asked(),
+            params=make_params(),
             tools=TOOLS,
             config=LoopConfig(observers=[seen.append]),
             context=LoopContext(state=[STATE]),
@@ -92,18 +92,18 @@ def test_no_secret_is_shown_stored_or_logged(last: Any, caplog: pytest.LogCaptur
         check(handle)
         result: Any = handle.run()
         check(handle)
-        assert found_in(repr(result), result.events, seen) == []
+        assert find_in(repr(result), result.events, seen) == []
         error = getattr(result, "error", None)
         if error is not None:
             own = traceback.format_exception_only(error)
-            assert found_in(error, repr(error), vars(error), pickle.dumps(error), *own, repr(error.__cause__)) == []
+            assert find_in(error, repr(error), vars(error), pickle.dumps(error), *own, repr(error.__cause__)) == []
         assert len(api.requests) == 2
         for request in api.requests:
-            assert found_in(*request.headers.values()) == [KEY, HEADER]
+            assert find_in(*request.headers.values()) == [KEY, HEADER]
             assert request.json["mcp_servers"][0]["authorization_token"] == TOKEN
     ours = [record for record in caplog.records if record.name.split(".")[0] == "toolloop"]
     assert ours
-    assert found_in(*[record.getMessage() for record in ours], *[vars(record) for record in ours]) == []
+    assert find_in(*[record.getMessage() for record in ours], *[vars(record) for record in ours]) == []
 
 
 @each("end", ["\n", "\r\nx: y", "\x00"])
@@ -126,7 +126,7 @@ def test_a_header_that_cannot_be_sent_is_in_no_traceback(place: str, end: str, s
         whole = traceback.format_exception(caught.value)
         assert "did not send the request" in str(caught.value)
         assert not result.retryable
-        assert found_in(*whole, repr(result), vars(result.error), pickle.dumps(result.error)) == []
+        assert find_in(*whole, repr(result), vars(result.error), pickle.dumps(result.error)) == []
         check(handle)
 
 
@@ -134,9 +134,9 @@ def test_what_was_left_out_comes_back_through_params() -> None:
     """Headers, timeouts and tokens are given again at `restore`; the request is the same, header and token included."""
     with FakeMessagesAPI([reply(calls=[WRITE]), reply("end"), reply("end")], enforce=False) as api:
         client = api.client(api_key=KEY)
-        handle = ToolLoopHandle(client, params=asked(), tools=TOOLS)
+        handle = ToolLoopHandle(client, params=make_params(), tools=TOOLS)
         handle.next_turn()
-        copy = ToolLoopHandle.restore(handle.snapshot(), client, tools=TOOLS, params=asked())
+        copy = ToolLoopHandle.restore(handle.snapshot(), client, tools=TOOLS, params=make_params())
         for each in (handle, copy):
             each.decide({"toolu_w": Approve(by="ana")})
             assert each.run().unwrap().text == "end"
@@ -154,24 +154,24 @@ def test_a_changed_token_is_stored_nowhere() -> None:
         check(handle)
         handle.run()
         assert api.requests[0].json["mcp_servers"][0]["authorization_token"] == TOKEN
-        assert found_in(json.dumps(handle.fork().snapshot())) == []
+        assert find_in(json.dumps(handle.fork().snapshot())) == []
 
 
 def test_errors_of_the_caller_hold_no_secret() -> None:
     """Refusals quote what was asked, never what is secret."""
     with FakeMessagesAPI([reply("end")], enforce=False) as api:
-        handle = ToolLoopHandle(api.client(api_key=KEY), params=asked(), tools=TOOLS)
+        handle = ToolLoopHandle(api.client(api_key=KEY), params=make_params(), tools=TOOLS)
         snapshot = handle.snapshot()
         with pytest.raises(InvalidHistory) as invalid:
-            ToolLoopHandle(api.client(api_key=KEY), params=asked(messages=[{"role": "user"}]), tools=TOOLS)
-        other = asked(system="other")
+            ToolLoopHandle(api.client(api_key=KEY), params=make_params(messages=[{"role": "user"}]), tools=TOOLS)
+        other = make_params(system="other")
         other["mcp_servers"] = [{**MCP, "url": "https://other.example"}]
         with pytest.raises(Drift) as drift:
             ToolLoopHandle.restore(
                 snapshot, api.client(api_key=KEY), tools=TOOLS, params=other, on_drift="strict"
             ).run()
         for caught in (invalid.value, drift.value):
-            assert found_in(caught, vars(caught), pickle.dumps(caught)) == []
+            assert find_in(caught, vars(caught), pickle.dumps(caught)) == []
 
 
 def tokens(api: FakeMessagesAPI) -> list[Any]:

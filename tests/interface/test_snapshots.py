@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from attrs import evolve
 
-from tests.handles.test_members import PAUSED, STATES, standing
+from tests.handles.test_members import PAUSED, STATES, make_standing
 from tests.interface.test_history_edits import ONWARD
 from tests.kit.support import expect_completed, expect_yielded, results_in
 from tests.kit.tools import TOOLS, params, user
@@ -26,7 +26,7 @@ ADD = call("add", {"a": 1, "b": 2}, id="toolu_a")
 EDITED = {"path": "z", "text": "y"}
 
 
-def slept(at: World, **more: Any) -> ToolLoopHandle:
+def sleep_and_wake(at: World, **more: Any) -> ToolLoopHandle:
     """The loop as another process would wake it: through JSON, with tools and a client of its own."""
     text = json.dumps(at.handle.snapshot())
     parts = {"tools": TOOLS, "context": LoopContext(state=at.did), **more}
@@ -37,8 +37,8 @@ def slept(at: World, **more: Any) -> ToolLoopHandle:
 def test_a_restored_loop_is_the_loop(state: str) -> None:
     """Restoring changes nothing: same snapshot, state, reads, view."""
     config = LoopConfig(stop_when=lambda view: False) if state == "Judging" else None
-    with standing(state) as at:
-        copy = slept(at, config=config)
+    with make_standing(state) as at:
+        copy = sleep_and_wake(at, config=config)
         assert copy.snapshot() == at.handle.snapshot()
         assert copy.state == at.handle.state
         assert copy.view() == at.handle.view()
@@ -54,8 +54,8 @@ def test_a_restored_loop_is_the_loop(state: str) -> None:
 @pytest.mark.parametrize("state", ONWARD)
 def test_the_next_request_has_the_same_bytes(state: str) -> None:
     """Original and copy go on in the same way, and the API sees the same raw body."""
-    with standing(state, reply("fine"), reply("fine")) as at:
-        copy = evolve(at, handle=slept(at))
+    with make_standing(state, reply("fine"), reply("fine")) as at:
+        copy = evolve(at, handle=sleep_and_wake(at))
         count = at.count
         for each in (at, copy):
             ONWARD[state](each)
@@ -82,7 +82,7 @@ def test_a_loop_that_sleeps_at_every_wait_sends_what_one_that_never_sleeps_sends
         search = params(tools=[{"type": "web_search_20250305", "name": "web_search"}], system="Sei kurz. \u2028")
         with start_over_http(script, asked=search) as at:
             for step in range(20):
-                handle = slept(at) if sleeps else at.handle
+                handle = sleep_and_wake(at) if sleeps else at.handle
                 at.handle = handle
                 turn = handle.pending_turn
                 if turn is None:
@@ -107,7 +107,7 @@ def test_an_error_survives_sleep_with_all_its_parts() -> None:
     """Status, type, retryable, seconds to wait, request id; `retry` works."""
     with start_over_http([fault(429, retry_after=7), reply("fine")]) as at:
         before = at.expect_failed()
-        copy = slept(at)
+        copy = sleep_and_wake(at)
         after = copy.next_turn()
         assert (type(after), after.error.__class__) == (type(before), ModelError)  # type: ignore[union-attr]
         assert vars(after.error) == vars(before.error)  # type: ignore[union-attr]
@@ -120,7 +120,7 @@ def test_the_depth_is_the_stored_one() -> None:
     """A context given at `restore` brings the state back, not another depth."""
     with start_over_http([], depth=3) as at:
         at.expect_failed()
-        copy = slept(at, context=LoopContext(depth=0))
+        copy = sleep_and_wake(at, context=LoopContext(depth=0))
         assert copy.depth == 3
         assert isinstance(copy.into_result().error, MaxDepthExceeded)
 
@@ -129,8 +129,8 @@ def test_limits_are_the_stored_ones_unless_given() -> None:
     """No config keeps them; a config replaces them."""
     with start_over_http([reply(calls=[ADD]), reply("fine")], max_iterations=1) as at:
         at.turn()
-        assert slept(at).run().unwrap().termination == MaxIterations(1)
-        assert slept(at, config=LoopConfig(max_iterations=2)).run().unwrap().text == "fine"
+        assert sleep_and_wake(at).run().unwrap().termination == MaxIterations(1)
+        assert sleep_and_wake(at, config=LoopConfig(max_iterations=2)).run().unwrap().text == "fine"
 
 
 @pytest.mark.parametrize(("effect", "why"), [("once", ["uncertain"]), ("pure", []), ("keyed", [])])
@@ -158,7 +158,7 @@ def test_a_call_that_was_running_is_uncertain_or_runs_again(effect: Any, why: li
         assert len(snapshots) == (1 if why else 2)
 
 
-def _damaged(change: Callable[[dict[str, Any]], Any]) -> Callable[[dict[str, Any]], Any]:
+def _make_damaging(change: Callable[[dict[str, Any]], Any]) -> Callable[[dict[str, Any]], Any]:
     def damage(snapshot: dict[str, Any]) -> Any:
         change(snapshot)
         return snapshot
@@ -172,17 +172,17 @@ BROKEN: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "a list": (lambda snapshot: [snapshot], "format"),
     "an empty object": (lambda snapshot: {}, "format"),
     "something else": (lambda snapshot: {"version": 1, "state": "Ready"}, "format"),
-    "a newer format": (_damaged(lambda snapshot: snapshot.update(format=99)), "99"),
-    "a format that is none": (_damaged(lambda snapshot: snapshot.update(format="1")), "'1'"),
-    "a format that is true": (_damaged(lambda snapshot: snapshot.update(format=True)), "True"),
-    "a format that is a fraction": (_damaged(lambda snapshot: snapshot.update(format=1.0)), r"1\.0"),
-    "no digest": (_damaged(lambda snapshot: snapshot.pop("digest")), "damaged"),
-    "a changed limit": (_damaged(lambda snapshot: snapshot["loops"][0].update(iterations=0)), "damaged"),
-    "a lost field": (_damaged(lambda snapshot: snapshot["loops"][0]["phase"].pop("round")), "damaged"),
-    "no loops": (_damaged(lambda snapshot: snapshot.pop("loops")), "damaged"),
-    "another phase": (_damaged(lambda snapshot: snapshot["loops"][0].update(phase={"name": "Ready"})), "damaged"),
-    "an added field": (_damaged(lambda snapshot: snapshot.update(more=1)), "damaged"),
-    "a value that is not JSON": (_damaged(lambda snapshot: snapshot.update(more={1})), "damaged"),
+    "a newer format": (_make_damaging(lambda snapshot: snapshot.update(format=99)), "99"),
+    "a format that is none": (_make_damaging(lambda snapshot: snapshot.update(format="1")), "'1'"),
+    "a format that is true": (_make_damaging(lambda snapshot: snapshot.update(format=True)), "True"),
+    "a format that is a fraction": (_make_damaging(lambda snapshot: snapshot.update(format=1.0)), r"1\.0"),
+    "no digest": (_make_damaging(lambda snapshot: snapshot.pop("digest")), "damaged"),
+    "a changed limit": (_make_damaging(lambda snapshot: snapshot["loops"][0].update(iterations=0)), "damaged"),
+    "a lost field": (_make_damaging(lambda snapshot: snapshot["loops"][0]["phase"].pop("round")), "damaged"),
+    "no loops": (_make_damaging(lambda snapshot: snapshot.pop("loops")), "damaged"),
+    "another phase": (_make_damaging(lambda snapshot: snapshot["loops"][0].update(phase={"name": "Ready"})), "damaged"),
+    "an added field": (_make_damaging(lambda snapshot: snapshot.update(more=1)), "damaged"),
+    "a value that is not JSON": (_make_damaging(lambda snapshot: snapshot.update(more={1})), "damaged"),
 }
 
 
@@ -235,7 +235,7 @@ def test_a_snapshot_whose_digest_fits_and_whose_content_does_not_is_refused(forg
 @pytest.mark.parametrize("state", [state for state in STATES if state not in ("Judging", "TooDeep")])
 def test_a_fork_stands_where_its_original_stands(state: str) -> None:
     """Same state, history, usage and limits; an id of its own; the original is untouched."""
-    with standing(state) as at:
+    with make_standing(state) as at:
         before = at.handle.snapshot()
         copy = at.handle.fork()
         assert at.handle.snapshot() == before

@@ -36,20 +36,24 @@ def fetch(size: int, context: ToolContext) -> str:
     return "x" * size
 
 
-def fetched(*sizes: int) -> tuple[Any, ...]:
+def fetch_rounds(*sizes: int) -> tuple[Any, ...]:
     """Rounds that fetch so many characters each."""
     return tuple(reply(calls=[call("fetch", {"size": size}, id=f"f{at}")]) for at, size in enumerate(sizes))
 
 
-def further(*sizes: int) -> tuple[Any, ...]:
+def script_further(*sizes: int) -> tuple[Any, ...]:
     """The script of a loop whose first turns are over: further rounds, and the end."""
-    return (*fetched(*[1] * 3, *sizes), reply("done"))
+    return (*fetch_rounds(*[1] * 3, *sizes), reply("done"))
 
 
 def world_on(store: Any, *script: Any, kind: str = "sync", **more: Any) -> World:
     config = {"max_iterations": 40, **more}
     return World(
-        kind, store, script=script or (*fetched(LARGE, 10), reply("done")), tools=(*STORED_TOOLS, fetch), config=config
+        kind,
+        store,
+        script=script or (*fetch_rounds(LARGE, 10), reply("done")),
+        tools=(*STORED_TOOLS, fetch),
+        config=config,
     )
 
 
@@ -76,7 +80,7 @@ class Place:
             state: State = handle.state
             return state
 
-    def whole(self) -> State:
+    def read_whole(self) -> State:
         """The state of the journal, read from its beginning."""
         with self.store() as store:
             return read_journal(store.load(ID).entries)
@@ -128,7 +132,7 @@ def kept(place: Place) -> Place:
 
 
 @contextmanager
-def logging_once(caplog: pytest.LogCaptureFixture, words: str) -> Iterator[None]:
+def expect_log_line(caplog: pytest.LogCaptureFixture, words: str) -> Iterator[None]:
     """One line is logged, which has these words."""
     caplog.clear()
     with caplog.at_level(logging.WARNING, "toolloop"):
@@ -158,7 +162,7 @@ def test_a_driver_keeps_a_checkpoint_at_the_end_of_a_turn(kind: str, place: Plac
 def test_they_are_kept_during_a_run_and_once_they_are_outweighed(place: Place) -> None:
     """Not after each turn, so that what is written stays a small multiple of the journal."""
     store = FailingStore(place.store(), is_whole=True)
-    world = world_on(store, *fetched(*[30_000] * 30), reply("done"))
+    world = world_on(store, *fetch_rounds(*[30_000] * 30), reply("done"))
     assert world.drive().unwrap().text == "done"
     asked = [name for name in store.asked if name in ("keep_checkpoint", "release")]
     assert 5 <= asked.count("keep_checkpoint") <= 10
@@ -177,7 +181,7 @@ def test_they_are_kept_during_a_run_and_once_they_are_outweighed(place: Place) -
 def test_short_loops_have_none(place: Place) -> None:
     """Their events are read in milliseconds."""
     with place.store() as store:
-        world_on(store, *fetched(100), reply("done")).drive()
+        world_on(store, *fetch_rounds(100), reply("done")).drive()
     assert place.revs() == []
 
 
@@ -196,19 +200,19 @@ def test_a_full_disk_costs_one_line_and_the_next_append_works(
 
     store.before = fill
     world = world_on(store, kind=kind)
-    with logging_once(caplog, "could not keep a checkpoint"):
+    with expect_log_line(caplog, "could not keep a checkpoint"):
         assert world.drive().unwrap().text == "done"
     assert "because the disk is full" in caplog.text
     assert (place.revs(), store.asked.count("keep_checkpoint")) == ([], 1)
-    assert place.state() == place.whole()
+    assert place.state() == place.read_whole()
 
 
 def test_a_store_that_cannot_read_them_reads_the_journal(kept: Place, caplog: pytest.LogCaptureFixture) -> None:
     """As one whose role has no right to their table."""
     store = FailingStore(kept.store(), is_whole=True)
     store.fails = lambda _: "before" if store.asked[-1] == "checkpoint" else None
-    with logging_once(caplog, "could not use a checkpoint"), world_on(store).open() as handle:
-        assert handle.state == kept.whole()
+    with expect_log_line(caplog, "could not use a checkpoint"), world_on(store).open() as handle:
+        assert handle.state == kept.read_whole()
     assert store.asked.count("checkpoint") == 1
 
 
@@ -245,9 +249,9 @@ def test_with_one_that_cannot_be_used_the_journal_is_read(
         kept.sql("DELETE FROM checkpoints WHERE number = 1")
     kept.sql(UNUSABLE[how])
     assert len(kept.revs()) == 1
-    with logging_once(caplog, "could not use a checkpoint, so the whole journal is read"), counting() as work:
+    with expect_log_line(caplog, "could not use a checkpoint, so the whole journal is read"), counting() as work:
         state = kept.state()
-    assert state == kept.whole()
+    assert state == kept.read_whole()
     assert work.events == kept.sql("SELECT count(*) FROM events WHERE place >> 32 = 1")[0][0]
 
 
@@ -258,7 +262,7 @@ def test_one_of_a_lost_branch_is_not_used_and_is_replaced(
     """Though its revision is greater than that of the journal, and later that of another event."""
     backups = Backups(way, tmp_path)
     place = PostgresPlace(backups.url) if backups.url else Place(tmp_path, backups.path.name)
-    script = (reply(calls=[SEND]), *fetched(LARGE, LARGE, 10)[1:], reply("done"))
+    script = (reply(calls=[SEND]), *fetch_rounds(LARGE, LARGE, 10)[1:], reply("done"))
     world_on(backups.store, *script).drive()
     restore = backups.back_up()
     Inbox(backups.store).decide(ID, {"t2": Approve(by="ana")})
@@ -267,12 +271,12 @@ def test_one_of_a_lost_branch_is_not_used_and_is_replaced(
     restore()
     place.sql("DELETE FROM checkpoints")
     place.sql("INSERT INTO checkpoints VALUES (?, ?, ?, ?, ?)", *lost)
-    with logging_once(caplog, f"does not contain revision {lost[2]}"):
-        assert place.state() == place.whole()
+    with expect_log_line(caplog, f"does not contain revision {lost[2]}"):
+        assert place.state() == place.read_whole()
     assert audit(place.store(), ID) == ()
     Inbox(place.store()).decide(ID, {"t2": Approve(by="bo")})
     with place.store() as store:
-        handle = world_on(store, script[0], *fetched(LARGE)).open()
+        handle = world_on(store, script[0], *fetch_rounds(LARGE)).open()
         handle.next_turn()
         handle.handle.pending_turn.continue_loop()
         handle.next_turn()
@@ -287,8 +291,8 @@ def test_an_older_meaning_stays_beside_a_newer_one(kept: Place) -> None:
     """Each version reads its own. One that no version has written for long goes with the next."""
     ((rev,),) = kept.sql("SELECT rev FROM checkpoints")
     kept.sql("UPDATE checkpoints SET meaning = ?, body = x'00', rev = rev + 5", MEANING - 1)
-    assert kept.state() == kept.whole()
-    world = world_on(kept.store(), *further(LARGE))
+    assert kept.state() == kept.read_whole()
+    world = world_on(kept.store(), *script_further(LARGE))
     Inbox(world.store).say(ID, "More.")
     world.drive()
     assert [meaning for (meaning,) in kept.sql("SELECT meaning FROM checkpoints ORDER BY meaning")] == [
@@ -296,7 +300,7 @@ def test_an_older_meaning_stays_beside_a_newer_one(kept: Place) -> None:
         MEANING,
     ]
     kept.sql("UPDATE checkpoints SET rev = 1 WHERE meaning = ?", MEANING - 1)
-    world = world_on(kept.store(), *further(1, 1, LARGE))
+    world = world_on(kept.store(), *script_further(1, 1, LARGE))
     Inbox(world.store).say(ID, "And more.")
     world.drive()
     assert kept.sql("SELECT meaning FROM checkpoints") == [(MEANING,)]
@@ -315,7 +319,7 @@ def test_a_deleted_loop_leaves_none(version: str, kept: Place) -> None:
     assert kept.revs() == []
     with kept.store() as store:
         assert world_on(store, reply("another")).drive().unwrap().text == "another"
-    assert kept.state() == kept.whole()
+    assert kept.state() == kept.read_whole()
 
 
 def test_a_fork_begins_without_one(kept: Place) -> None:
@@ -331,7 +335,7 @@ def test_another_process_may_write_one_meanwhile(kept: Place) -> None:
     """A reader that has read an older one, or none, gets the same state."""
     ((older,),) = kept.sql("SELECT body FROM checkpoints")
     with kept.store() as other:
-        world = world_on(other, *further(LARGE))
+        world = world_on(other, *script_further(LARGE))
         Inbox(other).say(ID, "More.")
 
         def go_on(asked: Asked) -> None:
@@ -341,7 +345,7 @@ def test_another_process_may_write_one_meanwhile(kept: Place) -> None:
 
         store = FailingStore(kept.store(), before=go_on, is_whole=True)
         with world_on(store).open() as handle:
-            assert handle.state == kept.whole()
+            assert handle.state == kept.read_whole()
     assert kept.sql("SELECT body FROM checkpoints") != [(older,)]
 
 
@@ -379,7 +383,7 @@ def test_an_audit_compares_it_with_the_journal(kept: Place) -> None:
 
 def test_damage_before_a_checkpoint_is_found_by_an_audit_only(kept: Place) -> None:
     """SECURITY says so."""
-    expected = kept.whole()
+    expected = kept.read_whole()
     kept.sql("UPDATE events SET body = replace(body, 'Requested', 'Resorted') WHERE place & 4294967295 = 2")
     assert kept.state() == expected
     with kept.store() as store:

@@ -33,7 +33,7 @@ def outcome(act: Callable[[], State]) -> object:
         return type(error), str(error), vars(error)
 
 
-def same_from(state: State, read: State, events: Sequence[ev.Event]) -> None:
+def expect_same_from(state: State, read: State, events: Sequence[ev.Event]) -> None:
     """Both have the same states after each of these events, and refuse the same ones."""
     for event in events:
         after, after_read = outcome(lambda: step(state, event)), outcome(lambda: step(read, event))  # noqa: B023 - called at once
@@ -53,9 +53,9 @@ def test_a_checkpoint_and_the_rest_lead_where_the_whole_journal_leads(world: Wor
         assert read == state
         assert dump(read) == dump(state)
         rest = world.journal[number + 1 :]
-        same_from(state, read, rest[:NEXT])
-        same_from(state, read, foreign)
-        same_from(state, read, rest[1::2][:NEXT])
+        expect_same_from(state, read, rest[:NEXT])
+        expect_same_from(state, read, foreign)
+        expect_same_from(state, read, rest[1::2][:NEXT])
 
 
 @examples(5)

@@ -135,13 +135,16 @@ def test_a_wait_and_a_result_are_turns_of_their_own() -> None:
 # --- the clock -------------------------------------------------------------------------------------------------------
 
 
-def broken() -> float:
+def fail_clock() -> float:
     raise OSError("no clock")
 
 
 @each(
     "clock",
-    [broken, *(lambda said=said: said for said in (float("nan"), float("inf"), -1e300, 10**400, None, "noon", 3e11))],
+    [
+        fail_clock,
+        *(lambda said=said: said for said in (float("nan"), float("inf"), -1e300, 10**400, None, "noon", 3e11)),
+    ],
 )
 def test_a_clock_that_fails_stands_still(clock: Callable[[], Any]) -> None:
     """Nothing that happened is lost for it, and no such time gets into a journal."""
@@ -290,7 +293,7 @@ def test_a_second_end_of_a_run_is_kept_under_an_id_of_its_own() -> None:
 # --- what may be stored all the same ---------------------------------------------------------------------------------
 
 
-def unsure(fails: Moment) -> tuple[FailingStore, Driver, PendingRecord]:
+def make_unsure(fails: Moment) -> tuple[FailingStore, Driver, PendingRecord]:
     """A driver that recorded a start; it is unknown whether it is stored, for the store fails altogether."""
     store = FailingStore(MemoryStore())
     driver = Driver(make_journal(store))
@@ -308,7 +311,7 @@ def unsure(fails: Moment) -> tuple[FailingStore, Driver, PendingRecord]:
 
 def test_a_start_that_was_dropped_and_is_stored_counts_after_all() -> None:
     """The driver that recorded it may still perform it."""
-    store, driver, start = unsure("after")
+    store, driver, start = make_unsure("after")
     assert driver.journal.refresh()
     assert (start.stored, driver.journal.remote_drives) == (True, 0)
     assert driver.journal.lost is None
@@ -318,7 +321,7 @@ def test_a_start_that_was_dropped_and_is_stored_counts_after_all() -> None:
 @each("fails", ["before", "after"])
 def test_a_start_that_is_recorded_again_keeps_its_id(fails: Moment) -> None:
     """So it is stored once, whether the first one was or not."""
-    store, driver, start = unsure(fails)
+    store, driver, start = make_unsure(fails)
     again = driver.journal.record(ev.Started("t1", "digest", at=7.0))
     assert again.id == start.id
     driver.journal.commit()
@@ -330,7 +333,7 @@ def test_a_start_that_is_recorded_again_keeps_its_id(fails: Moment) -> None:
 @each("id", ["its own", "the first one's"])
 def test_a_start_of_another_input_is_not_taken_for_the_one_that_is_stored(id: str) -> None:  # noqa: A002 - what it is about
     """It must not run because of the first decision; then its end is unknown."""
-    store, driver, start = unsure("after")
+    store, driver, start = make_unsure("after")
     again = driver.journal.record(ev.Started("t1", "other"), id=start.id if id != "its own" else None)
     driver.journal.commit()
     assert (again.stored, again.rejection is None) == (False, False)
@@ -340,7 +343,7 @@ def test_a_start_of_another_input_is_not_taken_for_the_one_that_is_stored(id: st
 
 def test_a_start_that_is_certainly_not_stored_is_forgotten() -> None:
     """A look at the store says so."""
-    _, driver, start = unsure("before")
+    _, driver, start = make_unsure("before")
     driver.journal.refresh()
     assert (start.stored, start.sent) == (False, False)
 

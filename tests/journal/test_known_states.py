@@ -161,7 +161,7 @@ class Empty:
     """Something that states belong to."""
 
 
-def known(state: State, loop_id: str, size: int = 1) -> Known:
+def make_known(state: State, loop_id: str, size: int = 1) -> Known:
     from attrs import evolve  # noqa: PLC0415 - one use
 
     root = state.root._replace(setup=evolve(state.root.setup, loop_id=loop_id))
@@ -177,22 +177,22 @@ def test_the_number_and_the_size_of_what_is_remembered_are_bounded() -> None:
     store: Any = Empty()
     states: KnownStates[Known] = KnownStates()
     for number in range(300):
-        states.keep(store, known(state, f"{number}"))
+        states.keep(store, make_known(state, f"{number}"))
     assert states.find(store, "43") is None
     assert states.find(store, "44") is not None
-    states.keep(store, known(state, "large", 63_999_990))
+    states.keep(store, make_known(state, "large", 63_999_990))
     assert [states.find(store, name) is not None for name in ("large", "299", "289", "288")] == [
         True,
         True,
         False,
         False,
     ]
-    states.keep(store, known(state, "too large", 64_000_001))
+    states.keep(store, make_known(state, "too large", 64_000_001))
     assert states.find(store, "too large") is None
-    states.keep(store, known(state, "44"))
+    states.keep(store, make_known(state, "44"))
     assert states.find(Empty(), "44") is None  # type: ignore[arg-type]  # likewise
     number = id(store)
     del store
     assert not any(key[0] == number for key in states._known)
-    states.keep(object(), known(state, "44"))  # type: ignore[arg-type]  # its end would not be noticed
+    states.keep(object(), make_known(state, "44"))  # type: ignore[arg-type]  # its end would not be noticed
     assert not states._known

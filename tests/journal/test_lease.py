@@ -32,7 +32,7 @@ def nothing_is_left() -> Iterator[None]:
         KEEPER.value.forget(owner)
 
 
-def failing() -> tuple[FailingStore, DriverLease]:
+def make_failing() -> tuple[FailingStore, DriverLease]:
     """A loop in a store that works until the test makes it fail."""
     store = FailingStore(MemoryStore())
     journal = make_journal(store)
@@ -54,7 +54,7 @@ def works(store: FailingStore) -> None:
 
 def test_it_is_taken_for_the_first_holder_and_given_back_after_the_last() -> None:
     """A turn inside a `run()` takes nothing."""
-    store, lease = failing()
+    store, lease = make_failing()
     with hold_lease(lease):
         assert not lease.is_shared
         with hold_lease(lease):
@@ -69,7 +69,7 @@ def test_it_is_taken_for_the_first_holder_and_given_back_after_the_last() -> Non
 
 def test_a_holder_that_is_collected_does_not_wait_for_the_store() -> None:
     """The thread that renews leases gives the lease back."""
-    store, lease = failing()
+    store, lease = make_failing()
     release = hold(lease)
     assert lease.is_needed
     del release
@@ -96,7 +96,7 @@ def test_what_still_runs_needs_the_lease_without_holding_it() -> None:
 @pytest.mark.parametrize("error", [StoreError, KeyboardInterrupt])
 def test_an_interrupted_caller_holds_nothing(error: type[BaseException]) -> None:
     """In the block, or while the store gives the lease."""
-    store, lease = failing()
+    store, lease = make_failing()
     with pytest.raises(error), hold_lease(lease):
         raise error("stop")
     assert store.inner.head("loop").lease is None
@@ -120,7 +120,7 @@ def test_a_loop_that_is_not_there_is_created_first() -> None:
 
 def test_another_driver_is_named_and_is_not_disturbed() -> None:
     """Unless it is taken over by name, and that once."""
-    store, first = failing()
+    store, first = make_failing()
     release = hold(first)
     second = DriverLease(open_journal(store))
     with pytest.raises(Conflict, match=r"'loop' is being driven by process \d+ on .*, with a lease until") as caught:
@@ -159,7 +159,7 @@ def test_a_lease_that_was_never_given_back_ends_with_its_owner_or_its_time(
     owner: str, until: float, ended: bool
 ) -> None:
     """Only time counts if it is unknown whether the owner lives."""
-    store, lease = failing()
+    store, lease = make_failing()
     store.inner.acquire("loop", owner, until=until)
     assert has_ended(owner, until, time.time()) is ended
     if ended:
@@ -175,7 +175,7 @@ def test_a_lease_that_was_never_given_back_ends_with_its_owner_or_its_time(
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_a_lease_that_may_have_been_given_is_found_and_given_back(moment: str) -> None:
     """The store failed when it was asked for it. It does not block other callers of this process meanwhile."""
-    store, lease = failing()
+    store, lease = make_failing()
     fail(store, "acquire", moment)
     with pytest.raises(StoreError):
         lease.acquire()
@@ -190,7 +190,7 @@ def test_a_lease_that_may_have_been_given_is_found_and_given_back(moment: str) -
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_a_lease_that_could_not_be_given_back_is_given_back_later(moment: str) -> None:
     """Or taken up again, before or after that."""
-    store, lease = failing()
+    store, lease = make_failing()
     release = hold(lease)
     fail(store, "release", moment)
     release()
@@ -229,7 +229,7 @@ def due(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("due")
 def test_a_lease_that_is_held_is_renewed() -> None:
     """Its holder notices nothing."""
-    store, lease = failing()
+    store, lease = make_failing()
     with hold_lease(lease):
         until = store.inner.head("loop").lease.until
         KEEPER.value.renew_all()
@@ -243,7 +243,7 @@ def test_a_lease_that_is_held_is_renewed() -> None:
 @pytest.mark.usefixtures("due")
 def test_a_lease_that_is_lost_is_renewed_no_more() -> None:
     """Its driver learns that with its next event."""
-    store, lease = failing()
+    store, lease = make_failing()
     with hold_lease(lease):
         store.inner.release(store.inner.head("loop").lease)
         KEEPER.value.renew_all()
@@ -259,7 +259,7 @@ def test_a_lease_that_is_lost_is_renewed_no_more() -> None:
 @pytest.mark.usefixtures("due")
 def test_a_renewal_that_fails_is_tried_again() -> None:
     """Also one whose store raises what no store should; but that one is given up."""
-    store, lease = failing()
+    store, lease = make_failing()
     release = hold(lease)
     fail(store, "renew", "before")
     KEEPER.value.renew_all()
@@ -272,7 +272,7 @@ def test_a_renewal_that_fails_is_tried_again() -> None:
 def test_one_thread_renews_all_leases_and_ends_when_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is a daemon: no program waits for it."""
     monkeypatch.setattr(leases, "_LOOK_EVERY", 0.001)
-    releases = [hold(failing()[1]) for _ in range(3)]
+    releases = [hold(make_failing()[1]) for _ in range(3)]
     (thread,) = (each for each in threading.enumerate() if each.name == "leases-of-toolloop")
     assert thread.daemon
     releases.clear()
@@ -283,7 +283,7 @@ def test_one_thread_renews_all_leases_and_ends_when_there_is_none(monkeypatch: p
 
 def test_a_deleted_loop_has_no_lease_to_give_back() -> None:
     """There is nothing to give back."""
-    store, lease = failing()
+    store, lease = make_failing()
     release = hold(lease)
     store.inner.delete("loop")
     release()

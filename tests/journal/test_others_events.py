@@ -48,7 +48,7 @@ def no_poll(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     keeper._never.clear()
 
 
-def another(store: Store) -> Any:
+def open_another(store: Store) -> Any:
     """The same store, as another process has it."""
     return SqliteStore(store._file.path) if isinstance(store, SqliteStore) else store
 
@@ -70,7 +70,7 @@ def test_a_tool_that_runs_alone_notices_a_stop(kind: str, where: str, tmp_path: 
     @tool
     def work(context: ToolContext) -> str:
         """Work until it is cancelled."""
-        Inbox(another(store)).stop("loop", "enough", by="ana")
+        Inbox(open_another(store)).stop("loop", "enough", by="ana")
         end = time.monotonic() + SOON
         while not context.cancelled and time.monotonic() < end:
             time.sleep(0.005)
@@ -91,7 +91,7 @@ def test_an_async_tool_is_cancelled_by_a_stop(where: str, tmp_path: Path) -> Non
     @tool
     async def work(context: ToolContext) -> str:
         """Work until it is cancelled."""
-        await anyio.to_thread.run_sync(lambda: Inbox(another(store)).stop("loop", "enough", by="ana"))
+        await anyio.to_thread.run_sync(lambda: Inbox(open_another(store)).stop("loop", "enough", by="ana"))
         try:
             await anyio.sleep(SOON)
         finally:
@@ -112,7 +112,7 @@ def test_a_decision_is_read_while_a_tool_runs(kind: str, where: str, tmp_path: P
     @tool
     def work() -> str:
         """Work until the other call is decided."""
-        Inbox(another(store)).decide("loop", {"c2": Approve(by="ana")})
+        Inbox(open_another(store)).decide("loop", {"c2": Approve(by="ana")})
         end = time.monotonic() + SOON
         while handle.pending and time.monotonic() < end:
             time.sleep(0.005)

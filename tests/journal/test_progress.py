@@ -68,13 +68,13 @@ def image() -> Iterator[Image]:
     image.goes_on.set()
 
 
-def opened(store: Store, image: Image, **more: Any) -> ToolLoopHandle:
+def open_loop(store: Store, image: Image, **more: Any) -> ToolLoopHandle:
     return ToolLoopHandle.open(
         store, "loop", ScriptedProvider(DRAWS), **{"tools": [image.tool], "params": PARAMS, **more}
     )
 
 
-def driven(handle: ToolLoopHandle) -> threading.Thread:
+def start_driving(handle: ToolLoopHandle) -> threading.Thread:
     thread = threading.Thread(target=handle.run)
     thread.start()
     return thread
@@ -125,9 +125,9 @@ def test_progress_that_cannot_be_read_is_none(text: str) -> None:
 def test_a_handle_and_an_inbox_show_what_runs(where: str, tmp_path: Path, image: Image) -> None:
     """The handle at once; the inbox within about a second, and nothing once the lease is given back."""
     store = store_at(where, tmp_path)
-    with opened(store, image) as handle:
+    with open_loop(store, image) as handle:
         assert (handle.view()["running"], handle.view()["driven"]) == ([], False)
-        thread = driven(handle)
+        thread = start_driving(handle)
         assert image.runs.wait(PATIENCE)
         view = handle.view()
         (running,) = view["running"]
@@ -148,7 +148,7 @@ def test_a_handle_without_a_store_shows_what_runs(image: Image) -> None:
     artist = sub_loop("artist", "Draws.", tools=[image.tool], params={"model": "claude-opus-5-5", "max_tokens": 100})
     script = [reply(calls=[call("artist", {"prompt": "Draw"}, id="p1")]), *DRAWS, reply("done")]
     handle = ToolLoopHandle(ScriptedProvider(script), params=PARAMS, tools=[artist])
-    thread = driven(handle)
+    thread = start_driving(handle)
     assert image.runs.wait(PATIENCE)
     assert [(each["id"], each["name"], each["progress"]) for each in handle.view()["running"]] == [("p1/c1", "draw", 2)]
     image.goes_on.set()
@@ -174,8 +174,8 @@ class Failing(MemoryStore):
 def test_a_failure_of_the_store_is_logged_once_and_retried(image: Image, caplog: pytest.LogCaptureFixture) -> None:
     """The tool and the turn do not notice it."""
     store = Failing()
-    with opened(store, image) as handle, caplog.at_level(logging.WARNING, "toolloop"):
-        thread = driven(handle)
+    with open_loop(store, image) as handle, caplog.at_level(logging.WARNING, "toolloop"):
+        thread = start_driving(handle)
         for _ in range(2):
             assert store.failures.acquire(timeout=PATIENCE)
         store.fails = False
@@ -204,8 +204,8 @@ def test_only_what_has_changed_is_stored(image: Image) -> None:
     """Of a thousand reports, the last; and the journal has none of it."""
     store = Counting()
     image.reports = [("images", number, 1000) for number in range(1000)]
-    with opened(store, image) as handle:
-        thread = driven(handle)
+    with open_loop(store, image) as handle:
+        thread = start_driving(handle)
         follow(Inbox(store).watch("loop"), lambda change: change.running and change.running[0].progress == 999)
         image.goes_on.set()
         thread.join(PATIENCE)
@@ -217,7 +217,7 @@ def test_a_short_turn_stores_none(image: Image) -> None:
     """So a program with quick tools writes no more than before; and no thread keeps what was closed."""
     store = Counting()
     image.goes_on.set()
-    with opened(store, image) as handle:
+    with open_loop(store, image) as handle:
         handle.run()
     assert store.kept == []
     gone = ref(store)

@@ -44,7 +44,7 @@ class Clocked(FailingStore):
     def now(self) -> float:
         return self.time
 
-    def off_by(self, seconds: float) -> Callable[[], float]:
+    def make_clock(self, seconds: float) -> Callable[[], float]:
         """A clock of a client."""
         return lambda: self.time + seconds
 
@@ -55,7 +55,7 @@ def postgres() -> Iterator[PostgresStore]:
         yield store
 
 
-def off_by(store: PostgresStore, seconds: float) -> Callable[[], float]:
+def make_clock(store: PostgresStore, seconds: float) -> Callable[[], float]:
     return lambda: store.now() + seconds
 
 
@@ -75,12 +75,12 @@ def test_a_decision_is_accepted_exactly_until_its_deadline(
 ) -> None:
     """By the clock of the store, whatever the clocks of the driver and of the deciding process show."""
     store = Clocked()
-    world = World("sync", store, SCRIPT, config={"decision_timeout": 60.0}, clock=store.off_by(driver))
+    world = World("sync", store, SCRIPT, config={"decision_timeout": 60.0}, clock=store.make_clock(driver))
     (waiting,) = expect_yielded(world.make().run()).pending
     assert waiting.expires_at == moment(60)
-    link = Inbox(store, "secret", clock=store.off_by(driver)).link("loop", "t2", expires_in=60.0)
+    link = Inbox(store, "secret", clock=store.make_clock(driver)).link("loop", "t2", expires_in=60.0)
     store.time += waits
-    clock = store.off_by(decider)
+    clock = store.make_clock(decider)
     inbox = Inbox(store, "secret", clock=clock)
     other = World("asyncio" if "async" in through else "sync", store, SCRIPT, clock=clock, ran=world.ran)
 
@@ -110,7 +110,7 @@ def test_a_decision_is_accepted_exactly_until_its_deadline(
 def test_a_new_loop_is_dated_by_the_clock_of_its_store(kind: str, wrong: float) -> None:
     """Also what was recorded before the store was asked for the first time."""
     store = Clocked()
-    world = World(kind, store, (reply("done"),), clock=store.off_by(wrong))
+    world = World(kind, store, (reply("done"),), clock=store.make_clock(wrong))
     peer = world.make(params=params(messages=[]))
     peer.handle.follow_up("hi", by="ana")
     assert peer.text() == "done"
@@ -124,7 +124,9 @@ def test_a_new_loop_is_dated_by_the_clock_of_its_store(kind: str, wrong: float) 
 def test_a_grant_ends_by_the_clock_of_the_store(wrong: float) -> None:
     store = Clocked()
     calls = [SEND, {**SEND, "id": "t3"}, {**SEND, "id": "t4"}]
-    world = World("sync", store, (*[reply(calls=[each]) for each in calls], reply("done")), clock=store.off_by(wrong))
+    world = World(
+        "sync", store, (*[reply(calls=[each]) for each in calls], reply("done")), clock=store.make_clock(wrong)
+    )
 
     def expire() -> None:
         store.time += 2
@@ -134,10 +136,10 @@ def test_a_grant_ends_by_the_clock_of_the_store(wrong: float) -> None:
     expect_yielded(peer.run())
     peer.decide(t2=Approve(remember=Grant(expires_at=moment(60))))
     store.time += 59
-    assert len(peer.handle.grants) == len(Inbox(store, clock=store.off_by(wrong)).grants("loop")) == 1
+    assert len(peer.handle.grants) == len(Inbox(store, clock=store.make_clock(wrong)).grants("loop")) == 1
     (waiting,) = expect_yielded(peer.run()).pending
     assert (waiting.id, world.ran) == ("t4", ["t2", "t3"])
-    assert len(peer.handle.grants) == len(Inbox(store, clock=store.off_by(wrong)).grants("loop")) == 0
+    assert len(peer.handle.grants) == len(Inbox(store, clock=store.make_clock(wrong)).grants("loop")) == 0
 
 
 @wrong_clock
@@ -146,8 +148,8 @@ def test_a_worker_retries_by_the_clock_of_the_store(kind: str, wrong: float) -> 
     """Not before `retry_at`, and then at once."""
     store = Clocked()
     place = place_of(kind, store, script=[BROKEN])
-    place.create(clock=store.off_by(wrong))
-    worker = place.worker(clock=store.off_by(wrong))
+    place.create(clock=store.make_clock(wrong))
+    worker = place.worker(clock=store.make_clock(wrong))
     assert place.work(worker) == 1
     retry_at = store.head("loop").head.retry_at
     assert retry_at is not None
@@ -167,7 +169,7 @@ def test_a_worker_retries_by_the_clock_of_the_store(kind: str, wrong: float) -> 
 @either_kind
 def test_in_postgres_no_wrong_clock_lets_a_call_expire(kind: str, wrong: float, postgres: PostgresStore) -> None:
     """Neither that of the driver, nor that of a person, nor that of a worker; and the call runs."""
-    loop_id, clock = f"kept {kind} {wrong}", off_by(postgres, wrong)
+    loop_id, clock = f"kept {kind} {wrong}", make_clock(postgres, wrong)
     world = World(kind, postgres, SCRIPT, config={"decision_timeout": 60.0}, clock=clock)
     peer = world.make(loop_id)
     (waiting,) = expect_yielded(peer.run()).pending
@@ -187,7 +189,7 @@ def test_in_postgres_no_wrong_clock_lets_a_call_expire(kind: str, wrong: float, 
 @wrong_clock
 def test_in_postgres_no_decision_is_accepted_after_its_deadline(wrong: float, postgres: PostgresStore) -> None:
     """Of a person whose clock is behind, too; for the driver whose clock is behind, the call has expired."""
-    loop_id, clock = f"late {wrong}", off_by(postgres, wrong)
+    loop_id, clock = f"late {wrong}", make_clock(postgres, wrong)
     world = World("sync", postgres, SCRIPT, config={"on_tool_call": lambda *_: Ask(expires_in=0.5)}, clock=clock)
     peer = world.make(loop_id)
     (waiting,) = expect_yielded(peer.run()).pending
@@ -209,7 +211,7 @@ def test_in_postgres_no_decision_is_accepted_after_its_deadline(wrong: float, po
 @wrong_clock
 def test_in_postgres_a_worker_retries_by_the_clock_of_the_server(wrong: float, postgres: PostgresStore) -> None:
     """A loop that failed a moment ago is not due, though the clock of the worker is an hour ahead."""
-    place, clock = place_of("sync", postgres, script=[BROKEN]), off_by(postgres, wrong)
+    place, clock = place_of("sync", postgres, script=[BROKEN]), make_clock(postgres, wrong)
     loop_id = f"failed {wrong}"
     place.create(loop_id, clock=clock)
     worker: Any = place.worker(clock=clock)

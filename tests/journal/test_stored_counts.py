@@ -177,11 +177,11 @@ def test_an_event_loop_leaves_each_write_to_a_thread_once(monkeypatch: pytest.Mo
     tasks, by_thread = [0], [0]
     submit = ThreadPoolExecutor.submit
 
-    def counting(self: ThreadPoolExecutor, *arguments: Any, **more: Any) -> Any:
+    def count(self: ThreadPoolExecutor, *arguments: Any, **more: Any) -> Any:
         tasks[0] += str(self._thread_name_prefix).startswith(_POOL)
         return submit(self, *arguments, **more)
 
-    monkeypatch.setattr(ThreadPoolExecutor, "submit", counting)
+    monkeypatch.setattr(ThreadPoolExecutor, "submit", count)
 
     def ask(_: Asked) -> None:
         name = threading.current_thread().name

@@ -26,7 +26,7 @@ MOST = 200  # calls to the store in a whole story; there are far fewer
 MOMENTS: tuple[Moment, ...] = ("before", "after")
 
 
-def watched(kind: str, store: FailingStore) -> World:
+def make_watched(kind: str, store: FailingStore) -> World:
     """A world that looks into the real store whenever something is performed."""
     world = World(kind, store)
     journal = World(kind, store.inner)
@@ -40,7 +40,7 @@ def _must(stored: bool) -> None:
     assert stored, "it is performed, and is not stored"
 
 
-def said(peer: AnyHandle, word: Callable[[], object], journal: World) -> None:
+def say(peer: AnyHandle, word: Callable[[], object], journal: World) -> None:
     """Say something. What a store did not take was not said, on a handle that waits for it."""
     before = peer.handle.snapshot()
     try:
@@ -62,14 +62,14 @@ def go_on(peer: AnyHandle, journal: World) -> Completed | None:
         return result if isinstance(result, Completed) else None
     for each in turn.pending:
         assert each.why == "approval"  # its own starts that were stored, though reported as lost, have not begun
-        said(peer, partial(turn.approve, each, by="ana"), journal)
-    said(peer, turn.continue_loop, journal)
+        say(peer, partial(turn.approve, each, by="ana"), journal)
+    say(peer, turn.continue_loop, journal)
     return None
 
 
 def tell(kind: str, store: FailingStore) -> tuple[World, Completed]:
     """The whole story, told by a caller who tries again whatever failed."""
-    world = watched(kind, store)
+    world = make_watched(kind, store)
     peer: AnyHandle | None = None
     for _ in range(MOST):
         seen = store.failed
@@ -157,7 +157,7 @@ def test_a_store_that_fails_loses_nothing(operation: str, failure: str, face: st
         folder = tmp_path / str(number)
         folder.mkdir()
         store = FailingStore(store_at(how.where, folder), error=how.error)
-        store.fails = failing_at(store, OPERATIONS[operation], number, how)
+        store.fails = fail_at(store, OPERATIONS[operation], number, how)
         assert_told(*tell(face, store))
         if not store.failed:  # the story was over before
             assert number > 1 or operation in ABSENT
@@ -167,7 +167,7 @@ def test_a_store_that_fails_loses_nothing(operation: str, failure: str, face: st
     raise AssertionError("it failed to the last")
 
 
-def failing_at(
+def fail_at(
     store: FailingStore, is_asked: Callable[[Asked], bool], number: int, failure: Failure
 ) -> Callable[[int], Moment | None]:
     """Fail from the call of this number for the operation on, as often as the failure says."""

@@ -41,7 +41,7 @@ MOST = 100
 # --- a turn that is cancelled ----------------------------------------------------------------------------------------
 
 
-async def cancelled_by(
+async def cancel_by(
     backend: str, how: str, work: Callable[[], Any], give: Callable[[Callable[[], None]], None]
 ) -> None:
     """Await something, and let `give` have what cancels it from any thread."""
@@ -94,7 +94,7 @@ def test_a_turn_that_is_cancelled_at_the_store_leaves_no_lease_and_nothing_uncer
 
         async def main(handle: Any = handle, cancel: Any = cancel, over: threading.Event = over) -> None:
             try:
-                await cancelled_by(backend, how, lambda: handle.run(approve_all), cancel.append)
+                await cancel_by(backend, how, lambda: handle.run(approve_all), cancel.append)
             finally:
                 over.set()
 

@@ -32,7 +32,7 @@ def bystander(peer: AnyHandle) -> None:
         peer.say(lambda: peer.handle.update_params(max_tokens=99))
 
 
-def refused(driver: Background[Any]) -> None:
+def expect_loss(driver: Background[Any]) -> None:
     """The driver gets an error that another has its loop; it does not hang."""
     with pytest.raises(Conflict):
         driver.result()
@@ -59,7 +59,7 @@ def test_a_driver_learns_of_a_loss_that_another_caller_noticed_first(kind: str) 
     with hold_at(world, "t1", second) as running:
         bystander(driver)
         go.set()
-        refused(turn)
+        expect_loss(turn)
     running.result()
     assert world.ran == ["t1"]
     assert_sound(world.store)
@@ -76,7 +76,7 @@ def test_a_driver_does_not_wait_for_a_call_that_the_new_one_runs(kind: str) -> N
         with hold_at(world, "t3", second) as new:
             bystander(first)
             old.go.set()
-            refused(old)
+            expect_loss(old)
         new.result()
     assert second.run().unwrap().text == "done"
     assert world.ran == ["t1", "t3"]
@@ -102,7 +102,7 @@ def test_a_start_that_another_driver_recorded_is_not_ours(kind: str) -> None:
 
     store.before = before
     with going_on:
-        refused(Background(first.next_turn))
+        expect_loss(Background(first.next_turn))
     second[1].result()
     assert world.ran == ["t1"]
     assert_sound(store)
@@ -146,7 +146,7 @@ def test_what_runs_is_not_cancelled_when_the_loop_is_lost(backend: str, sort: st
         assert not cut.wait(0.1)
         threads = [job.thread for job in inside.tool_runs_of(first.handle).values() if job.thread is not None]
         go.set()
-        refused(turn)
+        expect_loss(turn)
     for thread_ in threads:
         thread_.join(DEADLINE)
     ends = [entry.text for entry in world.store.load("loop").entries if '"Ended"' in entry.body]

@@ -115,12 +115,12 @@ def test_a_call_that_ran_and_was_denied_meanwhile_is_uncertain(kind: str, way: s
     with at_approval(kind, way, tmp_path) as (world, handle, backups):
         restore = backups.back_up()
 
-        def restored_and_denied() -> None:
+        def restore_and_deny() -> None:
             restore()
             with suppress(ToolLoopError):
                 decide(backups.other, Deny("not today", by="bo"))
 
-        world.on["t2"] = restored_and_denied
+        world.on["t2"] = restore_and_deny
         handle.decide(t2=Approve(by="ana"))
         for _ in range(2):
             with pytest.raises(ToolLoopError):

@@ -46,7 +46,7 @@ def pair(world: World) -> tuple[AnyHandle, AnyHandle]:
     return first, world.open()
 
 
-def said(request: Any) -> list[Any]:
+def list_said(request: Any) -> list[Any]:
     return [message["content"] for message in request["messages"] if message["role"] == "user"]
 
 
@@ -183,7 +183,7 @@ def test_an_end_after_a_take_over_counts_if_no_decision_was_recorded(kind: str) 
     with pytest.raises(Conflict):
         turn.result()
     assert second.run().unwrap().text == "done"
-    assert said(world.requests[-1])[-1][0]["content"] == "pay 1"
+    assert list_said(world.requests[-1])[-1][0]["content"] == "pay 1"
     assert first.run().unwrap().text == "done"
     assert (world.ran, len(world.requests)) == (["t1"], 2)
 
@@ -235,7 +235,7 @@ def test_of_two_follow_ups_and_of_two_retries_one_counts() -> None:
     with pytest.raises((Conflict, CallerError)):
         first.say(lambda: first.handle.follow_up([{"role": "user", "content": "other"}]))
     assert expect_completed(first.run()).text == "two"
-    assert said(world.requests[-1]) == ["hello", "one more thing"]
+    assert list_said(world.requests[-1]) == ["hello", "one more thing"]
     first.say(lambda: first.handle.follow_up(MORE))
     expect_error(first.run())
     world.script = (*world.script[:2], reply("three"))
@@ -306,7 +306,7 @@ class Scene:
             config=LoopConfig(timeout=timeout),
         )
 
-    def elsewhere(self, before: str, say: Callable[[ToolLoopHandle], object]) -> None:
+    def speak_elsewhere(self, before: str, say: Callable[[ToolLoopHandle], object]) -> None:
         """Let another handle say something right before an event of this kind is stored."""
 
         def speak() -> None:
@@ -336,7 +336,7 @@ def test_a_request_goes_out_with_all_that_stands_before_it(say: Callable[[ToolLo
     scene = Scene(needs_approval=False)
     handle = scene.sync_handle()
     assert isinstance(handle.next_turn(), Yielded)
-    scene.elsewhere("Requested", say)
+    scene.speak_elsewhere("Requested", say)
     assert isinstance(handle.run(), Completed)
     assert scene.sent[-1] == list(handle.messages)[: len(scene.sent[-1])]
     assert "THEIRS" in str(scene.sent[-1])
@@ -354,7 +354,7 @@ def test_an_approval_that_is_refused_runs_nothing() -> None:
         assert isinstance(turn, Yielded)
         turn.approve("c1", by="me")
         turn.continue_loop()
-        scene.elsewhere("Started", lambda other: other.decide({"c1": Approve(input={"amount": 1}, by="boss")}))
+        scene.speak_elsewhere("Started", lambda other: other.decide({"c1": Approve(input={"amount": 1}, by="boss")}))
         with pytest.raises(DecisionConflict):
             await handle.next_turn()
         assert scene.paid == []
@@ -375,7 +375,7 @@ def test_a_message_that_is_refused_is_not_sent(timeout: float | None) -> None:
         turn = await handle.next_turn()
         assert isinstance(turn, Yielded)
         turn.inject_and_continue([user("MINE")])
-        scene.elsewhere("Continued", inject)  # an append may hold it without the request
+        scene.speak_elsewhere("Continued", inject)  # an append may hold it without the request
         with pytest.raises(Conflict):
             await handle.next_turn()
         assert len(scene.sent) == 1

@@ -53,7 +53,7 @@ def world(kind: str, clock: Clock, store: Store | None = None, **config: Any) ->
     return World(kind, store or MemoryStore(), script=SCRIPT, config=config, clock=clock)
 
 
-def told(of: World) -> list[tuple[str, bool]]:
+def list_told(of: World) -> list[tuple[str, bool]]:
     """The results of the calls that the model got, and whether each is an error."""
     return [(each["content"], each.get("is_error", False)) for each in results_in(of.requests[-1]["messages"][-1])]
 
@@ -72,7 +72,7 @@ def test_a_call_that_is_not_decided_in_time_expires() -> None:
     assert expect_yielded(party.run()) is turn
     clock.now += 1
     assert at.open().run().unwrap().text == "done"
-    assert told(at) == [EXPIRED, ("text of a", False)]
+    assert list_told(at) == [EXPIRED, ("text of a", False)]
     assert at.ran == ["t3"]
     assert party.run().unwrap().text == "done"
 
@@ -109,7 +109,7 @@ def test_a_process_that_sleeps_elsewhere_ticks_by_the_list(kind: str) -> None:
     assert waker.handle.pending == ()
     assert (at.row().status, at.row().deadline, waker.handle.next_deadline) == ("runnable", None, None)
     assert waker.text() == "done"
-    assert told(at)[0] == EXPIRED
+    assert list_told(at)[0] == EXPIRED
 
 
 ASKED = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}]}
@@ -186,11 +186,11 @@ END = 253_402_300_800.0  # the year 10,000
 OTHER = call("send", {"to": "ben"}, id="t4")
 
 
-def until(seconds: float) -> datetime:
+def time_until(seconds: float) -> datetime:
     return datetime.fromtimestamp(START + seconds, UTC)
 
 
-def again(call_id: str) -> dict[str, Any]:
+def send_again(call_id: str) -> dict[str, Any]:
     """The same letter once more, in a later round."""
     return {**SEND, "id": call_id}
 
@@ -211,13 +211,15 @@ def test_a_driver_finds_its_way_whenever_the_clock_jumps(jumps: list[float], dat
     world = World(
         "sync", MemoryStore(), clock=clock, config={**config, "max_parallel_tools": data.draw(st.integers(1, 2))}
     )
-    calls = data.draw(st.lists(st.sampled_from([again("t5"), OTHER, LOOK, PAY]), unique_by=lambda each: each["id"]))
+    calls = data.draw(
+        st.lists(st.sampled_from([send_again("t5"), OTHER, LOOK, PAY]), unique_by=lambda each: each["id"])
+    )
     world.script = (reply(calls=[SEND]), *([reply(calls=calls)] if calls else []), reply("done"))
     peer = world.open()
 
     def ask(turn: Yielded) -> None:
         for each in turn.pending:
-            peer.handle.decide({each.id: Approve(remember=Grant(expires_at=until(20)))})
+            peer.handle.decide({each.id: Approve(remember=Grant(expires_at=time_until(20)))})
 
     for _ in range(9):
         try:

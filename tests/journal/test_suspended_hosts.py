@@ -47,7 +47,7 @@ def driver_on(host: Host, world: World) -> AnyHandle:
     return peer
 
 
-def streamed(peer: AnyHandle) -> Turn:
+def run_streamed(peer: AnyHandle) -> Turn:
     """Drive as `run()` does, and read a stream meanwhile."""
     if isinstance(peer.handle, ToolLoopHandle):
         with peer.handle.stream() as sync_stream:
@@ -157,7 +157,7 @@ def test_a_host_may_be_suspended_at_any_moment(jumps: list[float], kind: str, pa
     world = World(kind, MemoryStore(), TWO, config={"max_parallel_tools": parallel})
     peer = driver_on(host, world)
     inside.set_boot_clock(peer.handle, clock)
-    while isinstance(turn := streamed(peer) if is_streamed else peer.run(), Yielded):
+    while isinstance(turn := run_streamed(peer) if is_streamed else peer.run(), Yielded):
         assert {each.why for each in turn.pending} == {"approval"}
         peer.say(turn.approve_all)
     assert turn.unwrap().text == "done"
@@ -170,17 +170,17 @@ def test_a_tool_gets_the_end_of_the_lease(kind: str) -> None:
     """As the store has it, also after a renewal; without a store there is none."""
     host, store, seen = Host(), MemoryStore(), list[tuple[datetime | None, datetime | None]]()
 
-    def stored() -> datetime | None:
+    def read_stored() -> datetime | None:
         lease = store.head("loop").lease
         return None if lease is None else datetime.fromtimestamp(lease.until, UTC)
 
     @tool
     def pay(amount: int, context: ToolContext) -> str:
         """Pay."""
-        seen.append((context.lease_ends_at, stored()))
+        seen.append((context.lease_ends_at, read_stored()))
         host.now += AN_HOUR
         inside.renew_leases()
-        seen.append((context.lease_ends_at, stored()))
+        seen.append((context.lease_ends_at, read_stored()))
         return f"paid {amount}"
 
     world = World(kind, store, SCRIPT, tools=[pay])

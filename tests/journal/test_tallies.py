@@ -367,7 +367,7 @@ def test_a_store_without_tallies_has_its_journals_read() -> None:
     assert audit(bare, "0") == ()
 
 
-def without_tally(path: Path) -> None:
+def drop_tally(path: Path) -> None:
     """As an earlier version leaves a file."""
     import sqlite3  # noqa: PLC0415 - only here
 
@@ -381,7 +381,7 @@ def test_a_loop_of_an_earlier_version_is_counted_from_its_journal(tmp_path: Path
     desk = Desk(SqliteStore(path))
     desk.propose("gated")
     desk.handle.close()
-    without_tally(path)
+    drop_tally(path)
     assert "statistics" in str(audit(desk.store, "0"))
     assert desk.inbox.statistics() == Statistics(uncounted=1)
     desk.inbox.decide("0", {each: Deny("no", by="bo") for each in desk.inbox.pending()})
@@ -398,7 +398,7 @@ def test_an_ended_loop_of_an_earlier_version_can_be_counted_again(tmp_path: Path
     desk.inbox.stop("0", by="ana")
     desk.handle.close()
     before = desk.inbox.statistics()
-    without_tally(path)
+    drop_tally(path)
     assert desk.inbox.statistics() == Statistics(uncounted=1)
     assert recount(desk.store, "0")
     assert not recount(desk.store, "0")

@@ -134,7 +134,7 @@ SYNC = (plain, limited)
 ASYNC = (plain, limited, awaited)
 
 
-def told_by(handle: Any, kind: str) -> list[Any]:
+def list_told_by(handle: Any, kind: str) -> list[Any]:
     return list_contents(turn(kind, handle))
 
 
@@ -145,7 +145,7 @@ def test_what_an_observer_sets_around_a_tool_is_seen_in_it(kind: str, names: lis
     around = Around()
     calls = [call(name, {}, id=f"t{number}") for number, name in enumerate(names)]
     handle = make(kind, [reply(calls=calls)], SYNC, observers=[around])
-    assert told_by(handle, kind) == [f"{name} t{number}" for number, name in enumerate(names)]
+    assert list_told_by(handle, kind) == [f"{name} t{number}" for number, name in enumerate(names)]
     assert sorted(around.seen) == sorted([("request", None), *((name, None) for name in names)])
     assert WHERE.get() == "nowhere"
 
@@ -157,7 +157,7 @@ def test_what_an_observer_sets_around_an_async_tool_is_seen_in_it(backend: str, 
     around = Around()
     calls = [call(name, {}, id=f"t{number}") for number, name in enumerate(names)]
     handle = async_loop([reply(calls=calls)], ASYNC, observers=[around])
-    assert told_by(handle, backend) == [f"{name} t{number}" for number, name in enumerate(names)]
+    assert list_told_by(handle, backend) == [f"{name} t{number}" for number, name in enumerate(names)]
 
 
 def test_what_an_observer_sets_around_a_request_is_seen_by_the_provider() -> None:
@@ -202,7 +202,7 @@ class Raising:
 
 
 @contextmanager
-def unwilling() -> Iterator[None]:
+def refuse_watchers() -> Iterator[None]:
     raise LookupError(SECRET)
     yield
 
@@ -213,7 +213,7 @@ def unwilling() -> Iterator[None]:
         (lambda _: Swallowing(), 0),
         (lambda _: Raising(None), 0),
         (lambda _: Raising(LookupError()), 3),
-        (lambda _: unwilling(), 3),
+        (lambda _: refuse_watchers(), 3),
         (lambda _: None, 3),
         (lambda: None, 3),
         ("no callable at all", 3),
@@ -225,7 +225,7 @@ def test_a_broken_observer_never_harms_the_loop(around: Any, logged: int, caplog
     broken, whole = type("Broken", (), members)(), Around()
     calls = [call("add", {"a": 1, "b": 2}, id="t1"), call("broken", {}, id="t2")]
     handle = make("sync", [reply(calls=calls)], TOOLS, observers=[broken, whole, broken])
-    assert told_by(handle, "sync") == ["3", "OSError: the disk is gone"]
+    assert list_told_by(handle, "sync") == ["3", "OSError: the disk is gone"]
     assert sorted(whole.seen, key=str) == sorted([("request", None), ("add", None), ("broken", "OSError")], key=str)
     # Leases that loops of other tests left behind may be told of at any time.
     failures = [record for record in caplog.records if record.message == "an observer failed"]
@@ -312,7 +312,7 @@ ADD = reply(calls=[("add", {"a": 1, "b": 2})], usage=HUNDRED)
 END = reply("fine", usage=HUNDRED)
 
 
-def counting(into: list[IterationUsage], state: Any = None) -> ToolContext:
+def make_counting(into: list[IterationUsage], state: Any = None) -> ToolContext:
     """The context of a tool whose use of tokens is counted."""
     return ToolContext(
         call_id="c", loop_id="above", iteration=1, depth=1, idempotency_key="k", state=state, spent=into.append
@@ -323,7 +323,7 @@ def counting(into: list[IterationUsage], state: Any = None) -> ToolContext:
 def test_each_answered_request_is_reported_once(kind: str) -> None:
     """With the values in the usage log of the loop, when it is answered."""
     told: list[IterationUsage] = []
-    parts: dict[str, Any] = {"params": params(), "tools": [add], "context": counting(told)}
+    parts: dict[str, Any] = {"params": params(), "tools": [add], "context": make_counting(told)}
     if kind == "sync":
         handle: Any = ToolLoopHandle(ScriptedProvider([ADD, END]), **parts)
         expect_yielded(handle.next_turn())
@@ -339,7 +339,9 @@ def test_each_answered_request_is_reported_once(kind: str) -> None:
 def test_a_request_that_failed_is_not_reported() -> None:
     """Nothing was consumed; the one that is answered after it counts."""
     told: list[IterationUsage] = []
-    handle = ToolLoopHandle(ScriptedProvider([ModelError("overloaded"), END]), params=params(), context=counting(told))
+    handle = ToolLoopHandle(
+        ScriptedProvider([ModelError("overloaded"), END]), params=params(), context=make_counting(told)
+    )
     expect_error(handle.next_turn())
     assert told == []
     handle.retry()
@@ -351,7 +353,7 @@ def test_requests_of_others_are_not_reported_for_a_stored_loop() -> None:
     """Two handles on one stored loop: each tells what it asked itself."""
     world = World("sync", MemoryStore(), script=[ADD, ADD, END], tools=[add])
     told: list[IterationUsage] = []
-    mine = world.open(context=counting(told))
+    mine = world.open(context=make_counting(told))
     expect_yielded(mine.next_turn()).continue_loop()
     assert [each.iteration for each in told] == [1]
     other = world.open()

@@ -69,7 +69,7 @@ def ways(world: World, *, below: bool) -> list[Way]:
 
 
 @cache
-def reached() -> dict[type[Phase], list[State]]:
+def reach_phases() -> dict[type[Phase], list[State]]:
     """Some states of each phase, one of a life, so that they differ."""
     found: dict[type[Phase], list[State]] = defaultdict(list)
     for world in worlds(nested=False):
@@ -93,7 +93,7 @@ def test_the_table_has_a_row_for_each_phase_and_knows_each_event() -> None:
     assert [phase for phase, row in TRANSITIONS.items() if not row] == [TooDeep]
 
 
-def rare() -> list[tuple[State, ev.Event]]:
+def make_rare() -> list[tuple[State, ev.Event]]:
     """What hardly ever happens by chance: loops inside calls run or failed, and other calls of the round wait."""
     calls = [m.call(name, "pure") for name in "pcd"]
     asked = m.state_after(m.make_replied("tool_use", *calls), m.asks("c", "d"), ev.Continued(), execution="ready")
@@ -132,10 +132,15 @@ def rare() -> list[tuple[State, ev.Event]]:
         (m.state_after(ev.Requested()), ev.Stopped(is_abandoned=True)),
         (too_late, ends),
         (step(too_late, ends), ev.Changed(limits=Limits())),
-        *((state, ev.Restored()) for states in reached().values() for state in states if m.phase(state) != "TooDeep"),
+        *(
+            (state, ev.Restored())
+            for states in reach_phases().values()
+            for state in states
+            if m.phase(state) != "TooDeep"
+        ),
         *(
             (state, event)
-            for states in reached().values()
+            for states in reach_phases().values()
             for state in states
             for event in (ev.LinksRevoked(), ev.MetadataChanged(()))
             if m.phase(state) != "TooDeep"
@@ -148,14 +153,14 @@ def rare() -> list[tuple[State, ev.Event]]:
 def test_the_table_is_what_happens() -> None:
     """Over many lives each declared target of each pair is reached, and nothing else."""
     lived = {way for nested in (False, True) for world in worlds(nested=nested) for way in ways(world, below=False)}
-    lived |= {(type(was.root.phase), type(event), type(step(was, event).root.phase)) for was, event in rare()}
+    lived |= {(type(was.root.phase), type(event), type(step(was, event).root.phase)) for was, event in make_rare()}
     assert lived == TARGETS
 
 
 def test_links_and_metadata_change_in_any_phase() -> None:
     """Which is noted, in order; nothing else changes. A loop that is too deep never had a call."""
     title, draft = (("title", None, "One"), ("title", "One", "Two")), (("draft", "yes", None),)
-    for states in reached().values():
+    for states in reach_phases().values():
         for state in states:
             if m.phase(state) != "TooDeep":
                 after = m.go(state, ev.LinksRevoked("a", "ana", "inbox"), ev.LinksRevoked())
@@ -184,7 +189,7 @@ def test_a_loop_inside_a_call_goes_no_other_ways() -> None:
 def test_an_event_that_is_not_listed_is_refused(phase: type[Phase]) -> None:
     """The error names the phase, and what the caller may ask for there."""
     for event in (event for event in EVENTS if event not in TRANSITIONS[phase]):
-        for seed, state in enumerate(reached()[phase][:5]):
+        for seed, state in enumerate(reach_phases()[phase][:5]):
             world = World(random.Random(seed))
             world.state = state
             with pytest.raises(IllegalCommand) as refused:

@@ -122,7 +122,7 @@ def test_a_tree_that_is_given_time_bit_by_bit_is_the_tree_without_a_limit(
     assert play.begun == whole.begun
 
 
-def busy(path: Path = (), **more: Any) -> Play:
+def make_busy(path: Path = (), **more: Any) -> Play:
     """The tree in the middle: the tool, that of the one child, and the request of the other are under way."""
     play = Play(BUSY, {path: limits(timeout=5.0)}, eager=True, **more)
     play.move()
@@ -139,7 +139,7 @@ def busy(path: Path = (), **more: Any) -> Play:
 @pytest.mark.parametrize(("active", "over"), [(4.9, False), (5.0, True), (5.1, True)])
 def test_when_time_is_up_the_tree_ends_with_all_that_is_under_way(active: float, *, over: bool) -> None:
     """Nothing is awaited: each call has a result with what is known, so the API takes the history."""
-    play = busy()
+    play = make_busy()
     assert time_left(play.state) == 5.0
     play.take(ev.Ticked(seconds=active))
     assert outstanding(play.state) == ((EndTurn(),) if over else ())
@@ -153,7 +153,7 @@ def test_when_time_is_up_the_tree_ends_with_all_that_is_under_way(active: float,
 @pytest.mark.parametrize("when", ["after the end", "after extend", "never"])
 def test_what_was_left_behind_is_known_or_uncertain_and_runs_no_second_time(when: str) -> None:
     """The end of a tool counts whenever it is reported; if it cannot be reported any more, a caller must decide."""
-    play = busy(tool="once")
+    play = make_busy(tool="once")
     play.take(ev.Ticked(seconds=5.0))
     play.run()
     play.loses()

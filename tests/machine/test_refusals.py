@@ -103,19 +103,19 @@ def test_a_wrong_name_is_answered_with_the_calls_that_wait_in_that_loop() -> Non
         assert (refused.value.call, refused.value.known) == (name, known)
 
 
-def decided_before(*decisions: tuple[str, DecisionRecord]) -> State:
+def decide_before(*decisions: tuple[str, DecisionRecord]) -> State:
     return m.go(
         begin_with_calls("p"), *ask("p", "a", "b"), *at("p", m.asks("a", "b")), ev.TurnEnded(), ev.Decided(decisions)
     )
 
 
-def expired() -> State:
+def expire() -> State:
     asks = ev.Judged((("a", Wait(Why.APPROVAL, expires_in=5.0)),))
     asking = m.go(begin_with_calls("p"), *ask("p", "a"), *at("p", asks), ev.TurnEnded())
     return step(asking, ev.Ticked(at=asking.root.now + 6.0))
 
 
-def settled() -> State:
+def settle() -> State:
     """A call inside has its result, and another waits."""
     return m.go(begin_with_calls("p"), *ask("p", "a", "b"), *at("p", ev.Started("a"), m.make_ended("a")))
 
@@ -123,13 +123,13 @@ def settled() -> State:
 @pytest.mark.parametrize(
     ("state", "name", "decision", "kind"),
     [
-        (decided_before(), "p/nix", m.APPROVE, UnknownCall),
-        (decided_before(), "p/a", DecisionRecord("approve", digest="of another"), DecisionConflict),
-        (decided_before(), "p/a", m.RERUN, IllegalCommand),
-        (decided_before(("p/a", m.APPROVE)), "p/a", m.DENY, DecisionConflict),
-        (expired(), "p/a", m.APPROVE, AlreadyDecided),
+        (decide_before(), "p/nix", m.APPROVE, UnknownCall),
+        (decide_before(), "p/a", DecisionRecord("approve", digest="of another"), DecisionConflict),
+        (decide_before(), "p/a", m.RERUN, IllegalCommand),
+        (decide_before(("p/a", m.APPROVE)), "p/a", m.DENY, DecisionConflict),
+        (expire(), "p/a", m.APPROVE, AlreadyDecided),
         (m.go(begin_with_calls("p"), *ask("p", "a"), *at("p", ev.Started("a"))), "p/a", m.DENY, IllegalCommand),
-        (settled(), "p/a", m.DENY, AlreadyDecided),
+        (settle(), "p/a", m.DENY, AlreadyDecided),
         (m.go(begin_with_calls("p"), *ask("p", "a")), "p/a/b", m.DENY, UnknownCall),
         (m.go(begin_with_calls("p"), *finish("p")), "p/a", m.DENY, UnknownCall),
     ],

@@ -30,7 +30,7 @@ def two(**changes: object) -> State:
     return m.state_after(m.make_replied("tool_use", *calls), ev.Started("c"), max_parallel_tools=1, **changes)
 
 
-def nested() -> State:
+def nest() -> State:
     """`p` has a loop inside, whose call `a` runs."""
     state = m.state_after(m.make_replied("tool_use", m.call("p", "pure")), m.make_judged())
     state = step(state, m.child(state, "p"))
@@ -111,7 +111,7 @@ def test_a_stopped_loop_takes_nothing_back() -> None:
 
 def test_loops_inside_its_calls_are_waited_for() -> None:
     """Down to their tools; what they ask of the model is not."""
-    state = step(nested(), STOP)
+    state = step(nest(), STOP)
     assert (m.phase(state), list_running(state)) == ("Stopping", [(("p",), m.the_call(state.loops["p",], "a"))])
     state = m.go(state, *at("p", m.make_ended("a")))
     assert m.termination(state) == StopCondition("enough")
@@ -123,7 +123,7 @@ def test_loops_inside_its_calls_are_waited_for() -> None:
 
 def test_a_loop_inside_a_call_has_its_own_limit() -> None:
     """The loop above waits for it, and answers when it has ended."""
-    state = nested()
+    state = nest()
     inner = state.loops["p",]
     state = State({**state.loops, ("p",): inner._replace(setup=evolve(inner.setup, limits=Limits(timeout=1.0)))})
     state = m.go(state, ev.Ticked(seconds=2.0), *at("p", ev.TurnEnded(waits=True)))
@@ -151,7 +151,7 @@ def test_journals_of_earlier_versions_end_at_once() -> None:
 
 def test_a_limit_of_the_loop_above_counts_while_a_loop_inside_is_to_end() -> None:
     """Else it would wait for a decision that never comes, until the tool inside ends."""
-    state = nested()
+    state = nest()
     inner, root = state.loops["p",], state.root
     limited = {
         ("p",): inner._replace(setup=evolve(inner.setup, limits=Limits(timeout=1.0))),

@@ -26,7 +26,7 @@ from toolloop.machine.values.setup import Limits, Texts
 TWO = m.make_replied("tool_use", m.call("c", "pure"), m.call("d", "pure"))
 
 
-def approved(by: str) -> ev.Approved:
+def approve(by: str) -> ev.Approved:
     digest = digest_of(m.setup(), 1, Call("c", "keyed", encode({"a": 1})))
     return ev.Approved((("c", DecisionRecord("approve", by=by, digest=digest, via="handle")),))
 
@@ -100,7 +100,7 @@ GRANTED = (
     *(m.make_replied("tool_use", m.call("c", "keyed")), m.asks("c")),
 )
 FORMS: dict[str, tuple[ev.Event, ...]] = {
-    "one of two": (m.make_judged(c=Wait(Why.APPROVAL, demands=(FRESH,))), approved("ana")),
+    "one of two": (m.make_judged(c=Wait(Why.APPROVAL, demands=(FRESH,))), approve("ana")),
     "decided": (m.asks("c"), m.make_decided(c=YES)),
     "cleared": (m.asks("c"), m.make_decided(c=YES), ev.Continued()),
     "edited": (m.asks("c"), m.make_decided(c=evolve(YES, content=encode({"a": 2}))), ev.Continued()),

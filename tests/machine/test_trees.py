@@ -299,7 +299,7 @@ def test_a_failure_is_reported_though_a_budget_is_used_up_that_holds_nothing_bac
 # --- ids that repeat -------------------------------------------------------------------------------------------------
 
 
-def running(state: State) -> State:
+def start_calls(state: State) -> State:
     return m.go(state, *ask("k", "c"), *at("k", ev.Judged(), ev.Started("c")))
 
 
@@ -309,14 +309,14 @@ def second_round() -> State:
         begin_with_calls("k"), *ask("k", "c"), *at("k", ev.Judged(), ev.Started("c"), m.make_ended("c"), ev.TurnEnded())
     )
     state = m.go(state, *finish("k"), m.make_ended("k"), ev.TurnEnded(), ev.Continued(), *ask("", "k"))
-    return running(step(state, m.child(state, "k")))
+    return start_calls(step(state, m.child(state, "k")))
 
 
 def second_run() -> State:
     """A loop whose one call was lost and runs again, with the same call running inside."""
-    state = running(begin_with_calls("k", tool="once"))
+    state = start_calls(begin_with_calls("k", tool="once"))
     state = m.go(state, ev.Ended("k", None), ev.TurnEnded(), m.make_decided(k=m.RERUN), ev.Continued())
-    return running(step(state, m.child(state, "k")))
+    return start_calls(step(state, m.child(state, "k")))
 
 
 @pytest.mark.parametrize(
@@ -350,7 +350,7 @@ def test_a_late_end_is_compared_with_every_call_above() -> None:
 def test_a_decision_about_a_call_of_a_lost_loop_is_none_about_the_next() -> None:
     """The second loop in the same call may ask for the same; the digest is still another one."""
 
-    def shown(state: State) -> str:
+    def show(state: State) -> str:
         loop = loop_inside(state, "k")
         assert loop.round is not None
         return digest_of(loop.setup, loop.round.iteration, the_call(loop, "a"))
@@ -360,9 +360,9 @@ def test_a_decision_about_a_call_of_a_lost_loop_is_none_about_the_next() -> None
     second = m.go(step(second, m.child(second, "k")), *waits("k"))
     assert loop_inside(second, "k").setup.within == ((1, "k", 2),)
     with pytest.raises(DecisionConflict, match="cannot approve the call 'k/a': it has changed") as refused:
-        step(second, ev.Decided((("k/a", DecisionRecord("approve", digest=shown(first))),)))
+        step(second, ev.Decided((("k/a", DecisionRecord("approve", digest=show(first))),)))
     assert refused.value.call == "k/a"
-    decided = step(second, ev.Decided((("k/a", DecisionRecord("approve", digest=shown(second))),)))
+    decided = step(second, ev.Decided((("k/a", DecisionRecord("approve", digest=show(second))),)))
     assert the_call(loop_inside(decided, "k"), "a").status is Status.DECIDED
 
 

@@ -291,11 +291,11 @@ def test_the_order_of_two_approvals_does_not_matter(life: tuple[int, int]) -> No
             continue
         digest, groups = office.digest(path, call), ("finance", "legal")
         both = [DecisionRecord("approve", by=by, groups=groups, via="handle", digest=digest) for by in ("bo", "cy")]
-        ends = [_after(office.state, (*path, call.id), each) for each in (both, both[::-1])]
+        ends = [_state_after(office.state, (*path, call.id), each) for each in (both, both[::-1])]
         assert ends[0] == ends[1]
 
 
-def _after(state: State, names: Path, decisions: list[DecisionRecord]) -> Any:
+def _state_after(state: State, names: Path, decisions: list[DecisionRecord]) -> Any:
     for each in decisions:
         try:
             state = step(state, ev.Decided((("/".join(names), each),)))

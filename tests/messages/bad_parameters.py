@@ -16,21 +16,21 @@ from tests.messages.bodies import (
     TOOL,
     WEB_SEARCH,
     BadRequest,
-    answered,
     assistant,
-    bare,
     body,
     call,
     compaction,
+    drop_keys,
+    list_refused,
+    make_answered,
+    make_bare,
     reference,
-    refused,
     result,
     system,
     text,
     thinking,
     tool_change,
     user,
-    without,
 )
 
 _BETA: dict[str, Any] = {"beta": "mid-conversation-tool-changes-2026-07-01"}
@@ -40,7 +40,7 @@ _OFF = {"type": "disabled"}
 
 #: What is refused for the way a history is called upon.
 BAD_PARAMETERS: list[BadRequest] = [
-    *refused(
+    *list_refused(
         {
             "thinking-config": {
                 "manual-thinking-on-new-model": body(HI, thinking=MANUAL),
@@ -59,12 +59,12 @@ BAD_PARAMETERS: list[BadRequest] = [
                 "tool-name-too-long": body(HI, tools=[TOOL | {"name": "x" * 65}]),
                 "tool-name-twice": body(HI, tools=[TOOL, TOOL]),
                 "server-tool-twice": body(HI, tools=[TOOL, WEB_SEARCH, WEB_SEARCH]),
-                "tool-without-schema": body(HI, tools=[without(TOOL, "input_schema")]),
+                "tool-without-schema": body(HI, tools=[drop_keys(TOOL, "input_schema")]),
             },
             "block-fields": {"upload-without-file": body(user(text(), {"type": "container_upload"}))},
         }
     ),
-    *refused(
+    *list_refused(
         {
             "effort": {
                 "thinking-off-with-most-effort": body(
@@ -73,14 +73,14 @@ BAD_PARAMETERS: list[BadRequest] = [
             },
             "tool_choice": {
                 "choice-of-unknown-tool": body(HI, tool_choice={"type": "tool", "name": "fly"}),
-                "choice-without-tools": bare(HI, tool_choice={"type": "auto"}),
+                "choice-without-tools": make_bare(HI, tool_choice={"type": "auto"}),
                 "choice-a-string": body(HI, tool_choice="auto"),
                 "choice-of-unknown-type": body(HI, tool_choice={"type": "some"}),
             },
         },
         checked=None,
     ),
-    *refused(
+    *list_refused(
         {
             "tool-reference": {
                 "addition-of-no-tool": body(HI, system(tool_change("tool_addition", "fly"))),
@@ -103,7 +103,7 @@ BAD_PARAMETERS: list[BadRequest] = [
 ]
 
 BAD_COMPACTIONS: list[BadRequest] = [
-    *refused(
+    *list_refused(
         {
             "compaction-content": {"compaction-empty": body(HI, assistant(compaction(""), text()), NEXT)},
             "block-fields": {
@@ -113,7 +113,7 @@ BAD_COMPACTIONS: list[BadRequest] = [
                 "compaction-tool-change-a-string": body(HI, assistant(compaction(tool_changes=["x"]), text()), NEXT),
             },
             "system-content": {"compaction-in-system": body(HI, system(compaction()))},
-            "result-content": {"compaction-in-result": answered(content=[compaction()])},
+            "result-content": {"compaction-in-result": make_answered(content=[compaction()])},
             "compaction-place": {
                 "signed-compaction-after-a-message": body(HI, assistant(compaction(signature="c2ln")), NEXT),
                 "signed-compaction-after-text": body(assistant(text(), compaction(signature="c2ln")), NEXT),

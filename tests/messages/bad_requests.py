@@ -25,19 +25,19 @@ from tests.messages.bodies import (
     TOOL,
     WEB_SEARCH,
     BadRequest,
-    answered,
     assistant,
     body,
     call,
-    found,
-    refused,
+    drop_keys,
+    list_refused,
+    make_answered,
+    make_found,
     result,
     search,
     system,
     text,
     thinking,
     user,
-    without,
 )
 from tests.messages.good_requests import GOOD_REQUESTS, WARNED_REQUESTS
 
@@ -55,7 +55,7 @@ _CITATION = {
 
 
 BAD_REQUESTS: list[BadRequest] = [
-    *refused(
+    *list_refused(
         {
             "no-messages": {"no-messages": body()},
             "message-shape": {
@@ -71,19 +71,19 @@ BAD_REQUESTS: list[BadRequest] = [
             "block-fields": {
                 "text-missing": body(user({"type": "text"})),
                 "text-a-number": body(user(text(3))),
-                "signature-missing": body(HI, assistant(without(thinking(), "signature"), text()), NEXT),
+                "signature-missing": body(HI, assistant(drop_keys(thinking(), "signature"), text()), NEXT),
                 "redacted-data-missing": body(HI, assistant({"type": "redacted_thinking"}, text()), NEXT),
-                "call-without-id": body(HI, assistant(text(), without(call(), "id")), NEXT),
-                "call-without-name": body(HI, assistant(without(call(), "name")), user(result())),
-                "call-without-input": body(HI, assistant(without(call(), "input")), user(result())),
+                "call-without-id": body(HI, assistant(text(), drop_keys(call(), "id")), NEXT),
+                "call-without-name": body(HI, assistant(drop_keys(call(), "name")), user(result())),
+                "call-without-input": body(HI, assistant(drop_keys(call(), "input")), user(result())),
                 "call-input-a-string": body(HI, assistant(call(input="{}")), user(result())),
                 "call-input-a-list": body(HI, assistant(call(input=[])), user(result())),
                 "call-id-with-a-space": body(HI, assistant(call("a b")), user(result("a b"))),
                 "call-id-a-number": body(HI, assistant(call(7)), NEXT),
                 "call-id-empty": body(HI, assistant(call("")), user(result(""))),
                 "call-id-ends-in-newline": body(HI, assistant(call("a\n")), user(result("a\n"))),
-                "server-call-id-foreign": body(HI, assistant(search("toolu_9"), found("toolu_9"), text()), NEXT),
-                "result-without-id": body(HI, assistant(call()), user(result(), without(result(), "tool_use_id"))),
+                "server-call-id-foreign": body(HI, assistant(search("toolu_9"), make_found("toolu_9"), text()), NEXT),
+                "result-without-id": body(HI, assistant(call()), user(result(), drop_keys(result(), "tool_use_id"))),
                 "cache-mark-of-unknown-block": body(user({"type": "hologram", "cache_control": 1})),
             },
             "unknown-key": {
@@ -139,7 +139,7 @@ BAD_REQUESTS: list[BadRequest] = [
                 "result-late": body(HI, assistant(call()), user(result()), HELLO, user(result(), text())),
                 "result-of-no-call-beside-one": body(HI, assistant(call()), user(result(), result("toolu_2"))),
                 "result-for-server-call": body(
-                    HI, assistant(search(), found(), text()), user(result("srvtoolu_1"), text())
+                    HI, assistant(search(), make_found(), text()), user(result("srvtoolu_1"), text())
                 ),
             },
             "repeated-result": {
@@ -174,10 +174,12 @@ BAD_REQUESTS: list[BadRequest] = [
                 "server-call-open-two-turns-back": body(HI, assistant(search(), text()), NEXT, HELLO, NEXT),
             },
             "orphan-server-result": {
-                "server-result-without-call": body(HI, assistant(found(), text()), NEXT),
-                "server-result-before-its-call": body(HI, assistant(found(), search(), found(), text()), NEXT),
+                "server-result-without-call": body(HI, assistant(make_found(), text()), NEXT),
+                "server-result-before-its-call": body(
+                    HI, assistant(make_found(), search(), make_found(), text()), NEXT
+                ),
                 "server-result-of-another-call": body(
-                    HI, assistant(search(), found(), found("srvtoolu_2"), text()), NEXT
+                    HI, assistant(search(), make_found(), make_found("srvtoolu_2"), text()), NEXT
                 ),
             },
             "server-tool-gone": {
@@ -201,13 +203,13 @@ BAD_REQUESTS: list[BadRequest] = [
                 )
             },
             "empty-thinking": {"thinking-empty": body(HI, assistant(thinking("", ""), text()), NEXT)},
-            "mixed-search-results": {"search-result-beside-text": answered(content=[SEARCH_RESULT, text()])},
+            "mixed-search-results": {"search-result-beside-text": make_answered(content=[SEARCH_RESULT, text()])},
             "cache-marks": {
                 "five-cache-marks": body(user(*[text(cache_control=EPHEMERAL)] * 5)),
                 "five-cache-marks-with-tools": body(
                     user(*[text(cache_control=EPHEMERAL)] * 4), tools=[TOOL | {"cache_control": EPHEMERAL}]
                 ),
-                "five-cache-marks-inside-results": answered(
+                "five-cache-marks-inside-results": make_answered(
                     content=[text(cache_control=EPHEMERAL)] * 4, cache_control=EPHEMERAL
                 ),
                 "hour-mark-after-five-minutes": body(
@@ -216,24 +218,24 @@ BAD_REQUESTS: list[BadRequest] = [
             },
         }
     ),
-    *refused(
+    *list_refused(
         {
-            "no-messages": {"messages-missing": without(body(), "messages")},
+            "no-messages": {"messages-missing": drop_keys(body(), "messages")},
             "top-level keys": {
                 "top-level-key-unknown": body(HI, colour="red"),
                 "beta-key-without-beta": body(HI, context_management={"edits": []}),
             },
             "max_tokens": {
-                "max-tokens-missing": without(body(HI), "max_tokens"),
+                "max-tokens-missing": drop_keys(body(HI), "max_tokens"),
                 "max-tokens-negative": body(HI, max_tokens=-1),
             },
-            "model": {"model-missing": without(body(HI), "model")},
+            "model": {"model-missing": drop_keys(body(HI), "model")},
             "container": {"container-missing": body(HI, assistant(RUN_CODE, call(**BY_CODE)), user(result()))},
             "sampling": {"temperature": body(HI, temperature=0.5)},
         },
         checked=None,
     ),
-    *refused(
+    *list_refused(
         {
             "unknown-block": {"block-type-unknown": body(user({"type": "hologram"}))},
             "server-tool-gone": {
@@ -244,7 +246,7 @@ BAD_REQUESTS: list[BadRequest] = [
         },
         checked="warning",
     ),
-    *refused(
+    *list_refused(
         {"model": {"model-unknown": body(HI, model="claude-x")}}, checked=None, error="not_found_error", status=404
     ),
     *BAD_PARAMETERS,

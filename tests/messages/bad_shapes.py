@@ -9,18 +9,18 @@ from tests.messages.bodies import (
     NEXT,
     SONNET_4_5,
     BadRequest,
-    answered,
     assistant,
     body,
     call,
-    found,
-    refused,
+    drop_keys,
+    list_refused,
+    make_answered,
+    make_found,
     result,
     search,
     system,
     text,
     user,
-    without,
 )
 
 _CHANGES = "mid-conversation-tool-changes-2026-07-01"
@@ -31,52 +31,54 @@ MCP_CALL = {"type": "mcp_tool_use", "id": "mcptoolu_1", "name": "ask", "server_n
 MCP_RESULT = {"type": "mcp_tool_result", "tool_use_id": "mcptoolu_1", "content": []}
 
 
-def _called(caller: Any) -> dict[str, Any]:
+def _make_call(caller: Any) -> dict[str, Any]:
     return body(HI, assistant(call(caller=caller)), user(result()))
 
 
-def _searched(answer: dict[str, Any]) -> dict[str, Any]:
+def _make_search(answer: dict[str, Any]) -> dict[str, Any]:
     return body(HI, assistant(search(), answer, text()), NEXT)
 
 
-def _asked(question: dict[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
+def _make_question(question: dict[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
     return body(HI, assistant(question, answer, text()), NEXT)
 
 
 BAD_SHAPES: list[BadRequest] = [
-    *refused(
+    *list_refused(
         {
             "not-encodable": {
                 "half-a-pair": body({"role": "user", "content": "a\ud800"}),
-                "half-a-pair-in-a-key": answered(content=[text(), {"\ud800": 1}]),
+                "half-a-pair-in-a-key": make_answered(content=[text(), {"\ud800": 1}]),
                 "number-too-large": body(HI, assistant(call(input={"a": 1e999})), user(result())),
             },
             "block-fields": {
-                "server-result-without-content": _searched(without(found(), "content")),
-                "caller-a-string": _called("direct"),
-                "caller-without-type": _called({}),
-                "caller-id-a-number": _called({"type": "direct", "tool_id": 7}),
-                "mcp-call-id-with-a-space": _asked(MCP_CALL | {"id": "a b"}, MCP_RESULT | {"tool_use_id": "a b"}),
-                "mcp-result-is-error-a-number": _asked(MCP_CALL, MCP_RESULT | {"is_error": 1}),
+                "server-result-without-content": _make_search(drop_keys(make_found(), "content")),
+                "caller-a-string": _make_call("direct"),
+                "caller-without-type": _make_call({}),
+                "caller-id-a-number": _make_call({"type": "direct", "tool_id": 7}),
+                "mcp-call-id-with-a-space": _make_question(
+                    MCP_CALL | {"id": "a b"}, MCP_RESULT | {"tool_use_id": "a b"}
+                ),
+                "mcp-result-is-error-a-number": _make_question(MCP_CALL, MCP_RESULT | {"is_error": 1}),
             },
-            "unknown-key": {"server-result-parsed": _searched(found(parsed_output=None))},
+            "unknown-key": {"server-result-parsed": _make_search(make_found(parsed_output=None))},
         }
     ),
-    *refused(
+    *list_refused(
         {
             "not-encodable": {
                 "half-a-pair-of-the-model": body(HI, assistant(call(input={"a": "\udfff"})), user(result()))
             },
             "unknown-key": {
-                "server-result-with-key": _searched(found(mood="calm")),
-                "caller-with-key": _called({"type": "direct", "mood": 1}),
+                "server-result-with-key": _make_search(make_found(mood="calm")),
+                "caller-with-key": _make_call({"type": "direct", "mood": 1}),
             },
-            "unknown-block": {"server-result-unknown": _searched(found(type="web_swim_tool_result"))},
+            "unknown-block": {"server-result-unknown": _make_search(make_found(type="web_swim_tool_result"))},
         },
         checked="warning",
     ),
-    *refused({"message-shape": {"clear-at-unknown": body(HI, system(text(), clear_at="tomorrow"))}}, beta=_CLEAR),
-    *refused(
+    *list_refused({"message-shape": {"clear-at-unknown": body(HI, system(text(), clear_at="tomorrow"))}}, beta=_CLEAR),
+    *list_refused(
         {
             "message-shape": {
                 "output-config-a-string": body(HI, system(output_config="low")),
@@ -92,7 +94,7 @@ BAD_SHAPES: list[BadRequest] = [
         },
         beta=_CONFIG,
     ),
-    *refused(
+    *list_refused(
         {
             "block-fields": {
                 "removal-without-name": body(HI, system({"type": "tool_removal", "tool": {"type": "tool_reference"}})),
@@ -109,7 +111,7 @@ BAD_SHAPES: list[BadRequest] = [
         },
         beta=_CHANGES,
     ),
-    *refused(
+    *list_refused(
         {
             "unknown-block": {
                 "removal-of-unknown-type": body(
@@ -125,8 +127,8 @@ BAD_SHAPES: list[BadRequest] = [
 #: The nearest ones that are taken, of those that need no beta.
 NEAREST_SHAPES: list[tuple[str, dict[str, Any]]] = [
     ("both-halves-of-a-pair", body({"role": "user", "content": "\U0001f600"})),
-    ("mcp-result-without-content", _asked(MCP_CALL, without(MCP_RESULT, "content"))),
-    ("mcp-result-of-an-error", _asked(MCP_CALL, MCP_RESULT | {"is_error": True})),
-    ("caller-null", _called(None)),
-    ("caller-of-a-server-result", _searched(found(caller={"type": "direct"}))),
+    ("mcp-result-without-content", _make_question(MCP_CALL, drop_keys(MCP_RESULT, "content"))),
+    ("mcp-result-of-an-error", _make_question(MCP_CALL, MCP_RESULT | {"is_error": True})),
+    ("caller-null", _make_call(None)),
+    ("caller-of-a-server-result", _make_search(make_found(caller={"type": "direct"}))),
 ]

@@ -54,7 +54,7 @@ class BadRequest:
     beta: str | None = None
 
 
-def refused(rules: dict[str, dict[str, dict[str, Any]]], **more: Any) -> list[BadRequest]:
+def list_refused(rules: dict[str, dict[str, dict[str, Any]]], **more: Any) -> list[BadRequest]:
     """Requests by the rule that they break, and by name."""
     return [BadRequest(name, rule, body, **more) for rule, bodies in rules.items() for name, body in bodies.items()]
 
@@ -63,12 +63,12 @@ def body(*messages: Any, **more: Any) -> dict[str, Any]:
     return {"model": OPUS, "max_tokens": 4096, "messages": list(messages), "tools": TOOLS} | more
 
 
-def bare(*messages: Any, **more: Any) -> dict[str, Any]:
+def make_bare(*messages: Any, **more: Any) -> dict[str, Any]:
     """A body without tools."""
     return {key: value for key, value in body(*messages, **more).items() if key != "tools" or "tools" in more}
 
 
-def without(request: dict[str, Any], *keys: str) -> dict[str, Any]:
+def drop_keys(request: dict[str, Any], *keys: str) -> dict[str, Any]:
     return {key: value for key, value in request.items() if key not in keys}
 
 
@@ -126,7 +126,7 @@ def search(call_id: str = "srvtoolu_1", **more: Any) -> dict[str, Any]:
     return {"type": "server_tool_use", "id": call_id, "name": "web_search", "input": {"query": "q"}} | more
 
 
-def found(call_id: str = "srvtoolu_1", **more: Any) -> dict[str, Any]:
+def make_found(call_id: str = "srvtoolu_1", **more: Any) -> dict[str, Any]:
     return {"type": "web_search_tool_result", "tool_use_id": call_id, "content": []} | more
 
 
@@ -146,11 +146,11 @@ def of_toolset(**more: Any) -> dict[str, Any]:
     return body(HI, assistant(call(toolset_name="browser")), user(result(**more)))
 
 
-def by_code(**more: Any) -> dict[str, Any]:
+def make_by_code(**more: Any) -> dict[str, Any]:
     """A body whose one call was made by code, with a result made of these parts."""
     return body(HI, assistant(RUN_CODE, call(**BY_CODE)), user(result(**more)), container="container_1")
 
 
-def answered(**more: Any) -> dict[str, Any]:
+def make_answered(**more: Any) -> dict[str, Any]:
     """A body whose one call has a result made of these parts."""
     return body(HI, assistant(call()), user(result(**more)))

@@ -53,13 +53,13 @@ def histories(draw: DrawFn) -> list[Message]:
     failed to make, system messages, images, documents, cache marks, messages of one role in a row and several user
     turns; the last message has any role.
     """
-    return _written(draw, simple=False)
+    return _write(draw, simple=False)
 
 
 @composite
 def broken_histories(draw: DrawFn) -> list[Message]:
     """Histories of the right shape with a few faults, all of a kind that `repair` mends."""
-    messages = _written(draw, simple=True)
+    messages = _write(draw, simple=True)
     for fault in draw(st.lists(st.sampled_from(_FAULTS), min_size=2, max_size=5)):
         fault(draw, messages)
     if draw(st.booleans()):
@@ -195,7 +195,7 @@ def _server_result(call: Block) -> Block:
     return {"type": kind, "tool_use_id": call["id"], "content": []}
 
 
-def _written(draw: DrawFn, *, simple: bool) -> list[Message]:
+def _write(draw: DrawFn, *, simple: bool) -> list[Message]:
     writer = _Writer(draw, simple=simple)
     for _ in range(draw(st.integers(0, 3))):
         writer.user_turn()

@@ -33,7 +33,7 @@ def document(**source: Any) -> dict[str, Any]:
     return {"type": "document", "source": source}
 
 
-def found(*content: Any, **fields: Any) -> dict[str, Any]:
+def make_found(*content: Any, **fields: Any) -> dict[str, Any]:
     return {"type": "search_result", "source": "s", "title": "t", "content": list(content), **fields}
 
 
@@ -58,8 +58,8 @@ FITTING: list[dict[str, Any]] = [
     document(type="content", content="words"),
     document(type="content", content=[text(), image()]),
     {**document(type="url", url="https://x"), "title": "t", "context": None, "citations": {"enabled": True}},
-    found(text(), citations={}),
-    found(),
+    make_found(text(), citations={}),
+    make_found(),
     {"type": "tool_reference", "tool_name": "add"},
     {"type": "browser_state", "tabs": [{"id": 1}], "state_changes": [{}]},
 ]
@@ -102,14 +102,14 @@ MISFITS: list[tuple[Any, str, str]] = [
     (document(type="base64", media_type="image/png", data=PNG), "source", "it may be application/pdf"),
     (document(type="base64", media_type="application/pdf", data=PNG), "source", "the bytes are image/png"),
     (document(type="text", media_type="text/html", data="x"), "source", "it may be text/plain"),
-    (document(type="content", content=[found()]), "source.content[0]", "has the type 'search_result'"),
+    (document(type="content", content=[make_found()]), "source.content[0]", "has the type 'search_result'"),
     (document(type="content", content=[image("%")]), "source.content[0].source", "'data' is not base64"),
     (document(type="content", content=7), "source", "'content' is a number, not a list"),
     ({**document(type="url", url="u"), "title": 7}, "", "'title' is a number, not a string"),
-    (found(citations={"enabled": "yes"}), "citations", "'enabled' is a string, not true"),
-    (found(text(" ")), "content[0]", "the text block is blank"),
-    (found(image()), "content[0]", "'content[0]' has the type 'image'; it may be text"),
-    (found("words"), "", "'content[0]' is a string, not an object"),
+    (make_found(citations={"enabled": "yes"}), "citations", "'enabled' is a string, not true"),
+    (make_found(text(" ")), "content[0]", "the text block is blank"),
+    (make_found(image()), "content[0]", "'content[0]' has the type 'image'; it may be text"),
+    (make_found("words"), "", "'content[0]' is a string, not an object"),
     ({"type": "tool_reference", "tool_name": None}, "", "'tool_name' is null, not a string"),
     ({"type": "browser_state", "tabs": None}, "", "'tabs' is null, not a list"),
     (text(**{"k" * 1000: 1}), "", "a text block has no key 'kkk"),
@@ -128,7 +128,7 @@ def test_what_is_wrong_is_said_where_it_is() -> None:
 
 
 def test_paths_start_at_the_path_of_the_block() -> None:
-    assert find_misfits(found(text("")), "here") == [("here.content[0]", "the text block is blank")]
+    assert find_misfits(make_found(text("")), "here") == [("here.content[0]", "the text block is blank")]
     assert find_misfits(image(""), "here")[0][0] == "here.source"
     assert find_misfits("x", "here")[0][0] == "here"
 

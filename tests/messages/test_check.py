@@ -19,7 +19,7 @@ from tests.messages.bodies import (
     assistant,
     call,
     compaction,
-    found,
+    make_found,
     of_toolset,
     result,
     search,
@@ -165,7 +165,7 @@ def test_each_call_without_result_is_reported() -> None:
 def test_an_orphan_is_reported_with_its_reason() -> None:
     """The three ways a result can be without its call are told apart."""
     cases: list[tuple[list[Any], str]] = [
-        ([HI, assistant(search(), found()), user(result("srvtoolu_1"))], "answers itself"),
+        ([HI, assistant(search(), make_found()), user(result("srvtoolu_1"))], "answers itself"),
         ([HI, assistant(call()), user(result()), HELLO, user(result())], "directly before"),
         ([HI, user(result())], "does not exist"),
     ]
@@ -208,7 +208,7 @@ def test_a_misplaced_system_message_is_reported_with_its_place() -> None:
 def test_a_system_message_may_stand_there() -> None:
     """After the result of a server tool; and one that only sets `output_config` stands anywhere (rule 21)."""
     cases: list[list[Any]] = [
-        [HI, assistant(search(), found()), system(text()), HELLO, NEXT],
+        [HI, assistant(search(), make_found()), system(text()), HELLO, NEXT],
         [LOW, HI, LOW, HELLO, LOW, NEXT, LOW, LOW, NEXT],
         [HI, assistant(call()), LOW, user(result())],
         [HI, assistant(thinking()), LOW, assistant(text()), NEXT],
@@ -235,7 +235,7 @@ def test_an_unknown_model_is_never_refused_anything() -> None:
 
 def test_what_may_be_a_pause_is_a_warning() -> None:
     """Recorded pauses end in a server call; one that ends in its result is not certain to be refused (rule 10)."""
-    (problem,) = check([HI, assistant(search(), found())], model="claude-opus-5")
+    (problem,) = check([HI, assistant(search(), make_found())], model="claude-opus-5")
     assert (problem.rule, problem.level) == ("prefill", "warning")
 
 
@@ -247,7 +247,7 @@ def test_an_empty_prefill_is_a_warning() -> None:
 
 def test_the_models_own_blocks_are_not_the_users() -> None:
     """Thinking, server calls and their results stand in assistant messages only (rule 20)."""
-    cases: list[dict[str, Any]] = [thinking(), search(), found()]
+    cases: list[dict[str, Any]] = [thinking(), search(), make_found()]
     for block in cases:
         assert ("messages[0].content[1]", "misplaced-block") in rules(check([user(text(), block)]))
 
@@ -286,7 +286,7 @@ def test_it_takes_linear_time() -> None:
         for number in range(rounds):
             calls = [f"toolu_{number}_{index}" for index in range(3)]
             server = f"srvtoolu_{number}"
-            messages.append(assistant(search(server), found(server), *map(call, calls)))
+            messages.append(assistant(search(server), make_found(server), *map(call, calls)))
             messages.append(user(*map(result, calls)))
         return messages
 

@@ -29,7 +29,7 @@ ADDS = [HI, system(tool_change("tool_addition", "fly")), HELLO, NEXT]
 MCP = {"type": "mcp_toolset", "mcp_server_name": "s"}
 
 
-def asked(messages: Any = (HI,), **more: Any) -> list[tuple[str, str]]:
+def find_problems(messages: Any = (HI,), **more: Any) -> list[tuple[str, str]]:
     return [(problem.path, problem.rule) for problem in check(list(messages), **{"model": OPUS} | more)]
 
 
@@ -42,7 +42,7 @@ def test_thinking_that_the_model_does_not_take_is_found() -> None:
         (None, {"type": "enabled", "budget_tokens": 1000}, "thinking.budget_tokens"),
     ]
     for model, thinking, path in cases:
-        assert asked(model=model, thinking=thinking) == [(path, "thinking-config")]
+        assert find_problems(model=model, thinking=thinking) == [(path, "thinking-config")]
 
 
 def test_of_an_unknown_model_any_kind_of_thinking_passes() -> None:
@@ -55,12 +55,12 @@ def test_of_an_unknown_model_any_kind_of_thinking_passes() -> None:
         {"type": "enabled"},
         {"type": "enabled", "budget_tokens": "many"},
     ] + [{"type": kind} for kind in ("adaptive", "disabled", "between_tools")]:
-        assert asked(model="claude-saga-7", thinking=thinking) == []
+        assert find_problems(model="claude-saga-7", thinking=thinking) == []
 
 
 def test_a_tool_is_pointed_at() -> None:
     """By its place; each of its flaws is named."""
-    assert asked(tools=[TOOL, {"name": "a b"}, TOOL]) == [
+    assert find_problems(tools=[TOOL, {"name": "a b"}, TOOL]) == [
         ("tools[1]", "tool-definition"),
         ("tools[1]", "tool-definition"),
         ("tools[2]", "tool-definition"),
@@ -70,12 +70,12 @@ def test_a_tool_is_pointed_at() -> None:
 def test_a_tool_without_a_name_is_not_the_callers() -> None:
     cases: list[Any] = [None, "look", [], [None, 7, {}, {"type": "text", "text": "x"}, MCP, MCP, {"name": 7}]]
     for tools in cases:
-        assert asked(tools=tools) == []
+        assert find_problems(tools=tools) == []
 
 
 def test_what_names_no_tool_is_found() -> None:
-    assert asked(REFERS, tools=[TOOL]) == [("messages[2].content[0]", "tool-reference")]
-    assert asked(ADDS, tools=[TOOL]) == [("messages[1].content[0]", "tool-reference")]
+    assert find_problems(REFERS, tools=[TOOL]) == [("messages[2].content[0]", "tool-reference")]
+    assert find_problems(ADDS, tools=[TOOL]) == [("messages[1].content[0]", "tool-reference")]
 
 
 def test_where_a_tool_may_be_there_nothing_is_said() -> None:
@@ -84,16 +84,16 @@ def test_where_a_tool_may_be_there_nothing_is_said() -> None:
     history_cases: list[list[Any]] = [REFERS, ADDS]
     for tools in tools_cases:
         for history in history_cases:
-            assert asked(history, tools=tools) == []
+            assert find_problems(history, tools=tools) == []
 
 
 def test_a_tool_that_is_defined_on_the_way_may_be_named() -> None:
     """Whichever it is: its definition is not looked into. A reference to an MCP tool is not looked up either."""
     defined = {"type": "tool_addition", "tool": {"type": "tool_definition", "definition": TOOL | {"name": "fly"}}}
-    assert asked([HI, system(defined), HELLO, *ADDS], tools=[TOOL]) == []
-    assert asked([HI, system(defined), HELLO, *REFERS], tools=[TOOL]) == []
+    assert find_problems([HI, system(defined), HELLO, *ADDS], tools=[TOOL]) == []
+    assert find_problems([HI, system(defined), HELLO, *REFERS], tools=[TOOL]) == []
     of_mcp = {"type": "tool_addition", "tool": {"type": "mcp_tool_reference", "server_name": "s", "name": "fly"}}
-    assert asked([HI, system(of_mcp), HELLO, *REFERS], tools=[TOOL]) == []
+    assert find_problems([HI, system(of_mcp), HELLO, *REFERS], tools=[TOOL]) == []
 
 
 def test_a_definition_on_the_way_has_a_name_of_its_own() -> None:
@@ -101,9 +101,9 @@ def test_a_definition_on_the_way_has_a_name_of_its_own() -> None:
     twice = {"type": "tool_addition", "tool": {"type": "tool_definition", "definition": TOOL}}
     empty = {"type": "tool_addition", "tool": {"type": "tool_definition", "definition": {}}}
     for tools in ([TOOL], [TOOL, MCP]):
-        assert asked([HI, system(twice)], tools=tools) == [("messages[1].content[0]", "tool-definition")]
-        assert asked([HI, system(empty)], tools=tools) == []
-    assert asked([HI, system(twice)], tools=[MCP]) == []
+        assert find_problems([HI, system(twice)], tools=tools) == [("messages[1].content[0]", "tool-definition")]
+        assert find_problems([HI, system(empty)], tools=tools) == []
+    assert find_problems([HI, system(twice)], tools=[MCP]) == []
 
 
 def compaction(*changes: Any, content: Any = "They talked.") -> dict[str, Any]:
@@ -122,11 +122,13 @@ def test_a_compaction_of_the_server_defines_tools_by_value() -> None:
     assert list_defined([*history, HELLO, system(gone)]) == []
     assert list_defined([HI, compaction(adds, content=None), NEXT]) == []  # it failed, and changes nothing
     assert list_defined([HI, {"role": "assistant", "content": [{"type": "compaction", "content": "So."}]}]) == []
-    assert asked(history, tools=[TOOL]) == []
-    assert asked([*history, HELLO, *REFERS], tools=[TOOL]) == []
-    assert asked([HI, compaction(gone), NEXT], tools=[TOOL]) == []  # what the server says of tools is not judged
+    assert find_problems(history, tools=[TOOL]) == []
+    assert find_problems([*history, HELLO, *REFERS], tools=[TOOL]) == []
+    assert (
+        find_problems([HI, compaction(gone), NEXT], tools=[TOOL]) == []
+    )  # what the server says of tools is not judged
     path = "messages[1].content[0].tool_changes[0]"
-    assert asked(history, tools=[TOOL | {"name": "fly"}]) == [(path, "tool-definition")]
+    assert find_problems(history, tools=[TOOL | {"name": "fly"}]) == [(path, "tool-definition")]
 
 
 def test_texts_that_may_change_tools_are_found_without_decoding_them() -> None:
@@ -140,8 +142,8 @@ def test_a_toolset_is_defined_once() -> None:
     computer, browser = ({"type": f"{name}_toolset_20260801"} for name in ("computer", "browser"))
     adds = {"type": "tool_addition", "tool": {"type": "tool_definition", "definition": computer}}
     for definition in (computer, {"type": "computer_toolset_20270101"}):
-        assert asked([HI, system(adds)], tools=[definition]) == [("messages[1].content[0]", "tool-definition")]
-    assert asked([HI, system(adds)], tools=[browser, MCP, TOOL]) == []
+        assert find_problems([HI, system(adds)], tools=[definition]) == [("messages[1].content[0]", "tool-definition")]
+    assert find_problems([HI, system(adds)], tools=[browser, MCP, TOOL]) == []
 
 
 def test_the_tools_that_system_messages_define_are_listed_until_they_are_removed() -> None:

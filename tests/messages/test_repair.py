@@ -18,7 +18,7 @@ from tests.messages.bodies import (
     assistant,
     call,
     compaction,
-    found,
+    make_found,
     result,
     search,
     system,
@@ -61,7 +61,7 @@ def mixtures(draw: DrawFn) -> list[Any]:
     return [*messages[:at], *(bad if isinstance(bad, list) else [bad]), *messages[at:]]
 
 
-def not_run(call_id: str) -> dict[str, Any]:
+def make_not_run(call_id: str) -> dict[str, Any]:
     return result(call_id, NOT_RUN, is_error=True)
 
 
@@ -80,11 +80,11 @@ def test_a_broken_history_is_valid_afterwards(messages: list[Any]) -> None:
     assert errors(repaired.messages) == []
     assert repaired.remaining == ()
     assert bool(problems) == bool(repaired.changes)
-    assert kept(messages) == kept(repaired.messages)
+    assert list_kept(messages) == list_kept(repaired.messages)
     event("was broken" if problems else "was valid")
 
 
-def kept(history: list[Any]) -> list[Any]:
+def list_kept(history: list[Any]) -> list[Any]:
     blocks = [
         (message["role"], block)
         for message in history
@@ -146,7 +146,7 @@ def test_the_result_of_a_toolset_member_gets_the_name_of_its_toolset() -> None:
     calls = assistant(call("a", toolset_name="browser"), call("b", toolset_name="browser"), call("c"))
     repaired = repair([HI, calls, user(result("b", toolset_name="computer"), result("c", toolset_name="browser"))])
     named = {"toolset_name": "browser"}
-    assert [HI, calls, user(result("b", **named), result("c"), not_run("a") | named)] == repaired.messages
+    assert [HI, calls, user(result("b", **named), result("c"), make_not_run("a") | named)] == repaired.messages
     assert [(change.path, change.rule, change.what) for change in repaired.changes] == [
         ("messages[1].content[0]", "unanswered-call", "answered as not run"),
         ("messages[2].content[0]", "toolset-name", "set the toolset of its call"),
@@ -161,21 +161,23 @@ def test_dangling_calls_are_answered_in_a_message_of_their_own() -> None:
     """At the end of the history, and where no user turn follows."""
     calls = assistant(call("a"), call("b"))
     repaired = repair([HI, calls])
-    assert [HI, calls, user(not_run("a"), not_run("b"))] == repaired.messages
+    assert [HI, calls, user(make_not_run("a"), make_not_run("b"))] == repaired.messages
     assert repaired.changes == (
         Change("messages[1].content[0]", "unanswered-call", "answered as not run"),
         Change("messages[1].content[1]", "unanswered-call", "answered as not run"),
     )
     last = system(text())
-    assert [HI, calls, user(not_run("a"), not_run("b")), last] == repair([HI, calls, last]).messages
+    assert [HI, calls, user(make_not_run("a"), make_not_run("b")), last] == repair([HI, calls, last]).messages
 
 
 def test_missing_results_join_the_user_turn_that_follows() -> None:
     """Behind the results that are there, before all else."""
     messages = [HI, assistant(call("a"), call("b")), user(result("b")), user(text())]
-    assert [*messages[:3], user(not_run("a"), text())] == repair(messages).messages
-    assert [*messages[:2], user(result("b"), not_run("a"))] == repair(messages[:3]).messages
-    assert [*messages[:2], user(not_run("a"), not_run("b"), text("Go on"))] == repair([*messages[:2], NEXT]).messages
+    assert [*messages[:3], user(make_not_run("a"), text())] == repair(messages).messages
+    assert [*messages[:2], user(result("b"), make_not_run("a"))] == repair(messages[:3]).messages
+    assert [*messages[:2], user(make_not_run("a"), make_not_run("b"), text("Go on"))] == repair(
+        [*messages[:2], NEXT]
+    ).messages
 
 
 def test_the_second_of_two_calls_with_one_id_goes() -> None:
@@ -185,7 +187,7 @@ def test_the_second_of_two_calls_with_one_id_goes() -> None:
     repaired = repair([*twice, NEXT, assistant(call()), user(result())])
     assert [HI, assistant(call()), user(result()), HELLO, NEXT, assistant(call()), user(result())] == repaired.messages
     assert [change.rule for change in repaired.changes] == ["duplicate-call", "thinking-last", "repeated-result"]
-    assert [HI, assistant(call()), user(not_run("toolu_1"))] == repair([HI, assistant(call(), second)]).messages
+    assert [HI, assistant(call()), user(make_not_run("toolu_1"))] == repair([HI, assistant(call(), second)]).messages
 
 
 def test_what_only_the_author_can_repair_is_listed() -> None:
@@ -243,7 +245,7 @@ def test_thinking_at_the_end_of_a_turn_goes() -> None:
     messages = [HI, assistant(blank, thinking(), thinking("ha")), orphan, HELLO, NEXT, assistant(text(), thinking())]
     assert [HI, HELLO, NEXT, assistant(text())] == repair(messages).messages
     told = [HI, assistant(call(), thinking()), system(text()), orphan, HELLO]
-    assert repair(told).messages == [HI, assistant(call()), user(not_run("toolu_1")), told[2], HELLO]
+    assert repair(told).messages == [HI, assistant(call()), user(make_not_run("toolu_1")), told[2], HELLO]
 
 
 def test_system_messages_move_behind_the_user_turn() -> None:
@@ -266,8 +268,11 @@ def test_empty_messages_go() -> None:
 
 def test_server_results_without_their_call_go() -> None:
     """A compaction may be between the two, and results before it do not count."""
-    assert [HI, assistant(text()), NEXT] == repair([HI, assistant(found(), text()), NEXT]).messages
-    for kept in ([HI, assistant(search(), compaction(), found(), text()), NEXT], [assistant(found(), compaction())]):
+    assert [HI, assistant(text()), NEXT] == repair([HI, assistant(make_found(), text()), NEXT]).messages
+    for kept in (
+        [HI, assistant(search(), compaction(), make_found(), text()), NEXT],
+        [assistant(make_found(), compaction())],
+    ):
         assert kept == repair(kept).messages
 
 

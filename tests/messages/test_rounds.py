@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import given
 
-from tests.messages.bodies import HELLO, HI, NEXT, assistant, call, found, result, search, system, text, user
+from tests.messages.bodies import HELLO, HI, NEXT, assistant, call, make_found, result, search, system, text, user
 from tests.messages.histories import histories
 from tests.messages.test_check import NEARLY
 from toolloop.history import check, rounds
@@ -21,7 +21,11 @@ ROUNDS: list[tuple[str, list[Any], list[int]]] = [
         [1, 3, 1, 1],
     ),
     ("also past a system message", [HI, assistant(call()), system(text()), user(result()), HELLO], [1, 3, 1]),
-    ("a pause and its resume", [HI, NEXT, assistant(text(), search()), assistant(found(), text()), NEXT], [2, 2, 1]),
+    (
+        "a pause and its resume",
+        [HI, NEXT, assistant(text(), search()), assistant(make_found(), text()), NEXT],
+        [2, 2, 1],
+    ),
     (
         "a system message and what it follows",
         [HI, system(text()), system(text()), HELLO, NEXT, system(text())],
@@ -29,7 +33,7 @@ ROUNDS: list[tuple[str, list[Any], list[int]]] = [
     ),
     (
         "a server call and its result, of a later reply",
-        [HI, *IN_FLIGHT, user(result("b")), assistant(found(), text()), NEXT, HELLO],
+        [HI, *IN_FLIGHT, user(result("b")), assistant(make_found(), text()), NEXT, HELLO],
         [1, 5, 1, 1],
     ),
     ("a server call and its open turn", [HI, *IN_FLIGHT, user(result("b"))], [1, 4]),

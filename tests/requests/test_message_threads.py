@@ -13,7 +13,7 @@ from tests.kit.each import each
 from tests.kit.support import expect_completed, expect_yielded
 from tests.kit.tools import TOOLS, params, user
 from tests.kit.world import World, start_over_http
-from tests.requests.threaded import ADD, ON, Gated, adds, refusals, shape, taken
+from tests.requests.threaded import ADD, ON, Gated, adds, list_taken, refusals, shape
 from toolloop import LoopConfig, MemoryStore, ToolLoopHandle, ToolRunner, sub_loop
 from toolloop.compaction import DropRounds
 from toolloop.providers import AnthropicProvider
@@ -48,7 +48,7 @@ def test_a_follow_up_goes_on_in_the_thread() -> None:
         at.expect_done()
         at.handle.follow_up("And?")
         at.expect_done()
-        assert (shape(at.api), taken(at.api)) == (["create 1", "continue 1"], [1, 3])
+        assert (shape(at.api), list_taken(at.api)) == (["create 1", "continue 1"], [1, 3])
 
 
 def test_a_paused_reply_goes_on_with_no_messages() -> None:

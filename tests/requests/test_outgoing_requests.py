@@ -30,17 +30,17 @@ def thoughts(number: int) -> dict[str, Any]:
     return reply(thinking=f"thought {number}", calls=[call("add", {"a": number, "b": 1})])
 
 
-def sent_thinking(at: World, number: int = -1) -> list[str]:
+def list_sent_thinking(at: World, number: int = -1) -> list[str]:
     blocks = [block for message in at.list_sent(number) for block in message["content"] if isinstance(block, dict)]
     return [block["thinking"] for block in blocks if block["type"] == "thinking"]
 
 
-def kept_thinking(at: World) -> list[str]:
+def list_kept_thinking(at: World) -> list[str]:
     messages = [message for message in at.handle.messages if message["role"] == "assistant"]
     return [block["thinking"] for each_of in messages for block in each_of["content"] if block["type"] == "thinking"]
 
 
-def dropped(at: World) -> list[int]:
+def list_dropped(at: World) -> list[int]:
     result = at.handle.pending_turn or at.handle.next_turn()
     return [event.count for event in result.events if isinstance(event, ThinkingDropped)]
 
@@ -54,19 +54,19 @@ def edit_first(at: World) -> None:
     at.handle.messages_mut()[0] = user("another question")
 
 
-def other_system(at: World) -> None:
+def change_system(at: World) -> None:
     at.handle.update_params(system="Be brief.")
 
 
-def other_tools(at: World) -> None:
+def change_tools(at: World) -> None:
     schema = {"type": "object"}
     at.handle.update_params(tools=[{"name": "elsewhere", "description": "d", "input_schema": schema}])
 
 
 CHANGES: dict[str, Callable[[World], None]] = {
     "edit": edit_first,
-    "system": other_system,
-    "tools": other_tools,
+    "system": change_system,
+    "tools": change_tools,
 }
 
 
@@ -76,15 +76,15 @@ def test_what_was_born_after_other_words_is_not_sent(change: str) -> None:
     script = [thoughts(1), thoughts(2), thoughts(3), reply("done")]
     with start_over_http(script, asked=params(**THINK)) as at:
         rounds(at, 2)
-        assert sent_thinking(at) == ["thought 1"]
+        assert list_sent_thinking(at) == ["thought 1"]
         CHANGES[change](at)
         turn = at.turn()
-        assert sent_thinking(at) == []
+        assert list_sent_thinking(at) == []
         assert [event.count for event in turn.events if isinstance(event, ThinkingDropped)] == [2]
         turn.continue_loop()
         assert at.expect_done().text == "done"
-        assert sent_thinking(at) == ["thought 3"]
-        assert kept_thinking(at) == ["thought 1", "thought 2", "thought 3"]
+        assert list_sent_thinking(at) == ["thought 3"]
+        assert list_kept_thinking(at) == ["thought 1", "thought 2", "thought 3"]
 
 
 def test_what_the_caller_said_about_it_is_honoured() -> None:
@@ -93,8 +93,8 @@ def test_what_the_caller_said_about_it_is_honoured() -> None:
     with start_over_http([thoughts(1), thoughts(2), reply("done")], asked=asked) as at:
         rounds(at, 2)
         edit_first(at)
-        assert not dropped(at)
-        assert sent_thinking(at) == ["thought 1", "thought 2"]
+        assert not list_dropped(at)
+        assert list_sent_thinking(at) == ["thought 1", "thought 2"]
 
 
 def test_a_loop_that_is_restored_with_other_tools() -> None:
@@ -109,9 +109,9 @@ def test_a_loop_that_is_restored_with_other_tools() -> None:
         )
         at.handle = woken
         rounds(at, 1)
-        assert sent_thinking(at) == []
+        assert list_sent_thinking(at) == []
         assert at.expect_done().text == "done"
-        assert sent_thinking(at) == ["thought 2"]
+        assert list_sent_thinking(at) == ["thought 2"]
 
 
 def test_it_is_remembered_across_sleep() -> None:
@@ -126,7 +126,7 @@ def test_it_is_remembered_across_sleep() -> None:
         woken.retry()
         assert woken.run().unwrap().text == "done"
         assert at.api.requests[-1].body == at.api.requests[-2].body
-        assert sent_thinking(at) == []
+        assert list_sent_thinking(at) == []
 
 
 # The first binds thinking, so that stale thinking is left out.
@@ -147,7 +147,7 @@ TEXTS = st.lists(MESSAGES, max_size=4)
 
 
 @st.composite
-def asked(draw: st.DrawFn) -> list[dict[str, Any]]:
+def draw_requests(draw: st.DrawFn) -> list[dict[str, Any]]:
     """What a loop asks for, one request after the other: mostly with a history that has grown."""
     history: Chain[str] = Chain(draw(TEXTS))
     every: list[dict[str, Any]] = []
@@ -176,7 +176,7 @@ def asked(draw: st.DrawFn) -> list[dict[str, Any]]:
     return every
 
 
-@given(asked())
+@given(draw_requests())
 def test_a_request_does_not_depend_on_those_before_it(every: list[dict[str, Any]]) -> None:
     """It has the bytes that a new maker would give it, adds up to the same, and stays what it was later on."""
     maker, made = RequestMaker([], Secrets()), []

@@ -26,12 +26,12 @@ LONG = {"type": "ephemeral", "ttl": "1h"}
 LOOKUP = {"name": "lookup", "input_schema": {"type": "object"}}
 
 
-def marked(text: str = "x", mark: Any = None) -> dict[str, Any]:
+def make_marked(text: str = "x", mark: Any = None) -> dict[str, Any]:
     return {"type": "text", "text": text, "cache_control": mark or SHORT}
 
 
-def many(count: int) -> list[dict[str, Any]]:
-    return [marked(str(number)) for number in range(count)]
+def make_many(count: int) -> list[dict[str, Any]]:
+    return [make_marked(str(number)) for number in range(count)]
 
 
 # --- single parameters ---
@@ -108,7 +108,7 @@ def test_a_choice_without_tools_is_refused() -> None:
         {"tool_choice": {"type": "tool", "name": "lookup"}, "tools": [LOOKUP]},
         {"tool_choice": {"type": "none"}},
         {"system": [{"type": "text", "text": "Be brief."}]},
-        {"system": [marked()], "cache_control": SHORT},
+        {"system": [make_marked()], "cache_control": SHORT},
         {"tools": [{"type": "web_search_20250305", "name": "web_search"}]},
         {"betas": ["one-2026-01-01"]},
     ],
@@ -146,17 +146,17 @@ def test_a_parameter_with_a_slip_in_its_name_is_refused_wherever_one_is_given() 
 
 # --- cache marks: at most four in a whole request (source: rule 34 of the Messages API) ---
 TOO_MANY: dict[str, dict[str, Any]] = {
-    "in the messages": {"messages": [user(many(5))]},
-    "in system and messages": {"system": many(2), "messages": [user(many(3))]},
-    "with the one for all": {"cache_control": SHORT, "messages": [user(many(4))]},
-    "in tools and messages": {"tools": [{**LOOKUP, "cache_control": SHORT}], "messages": [user(many(4))]},
+    "in the messages": {"messages": [user(make_many(5))]},
+    "in system and messages": {"system": make_many(2), "messages": [user(make_many(3))]},
+    "with the one for all": {"cache_control": SHORT, "messages": [user(make_many(4))]},
+    "in tools and messages": {"tools": [{**LOOKUP, "cache_control": SHORT}], "messages": [user(make_many(4))]},
     "in all places": {
         "tools": [{**LOOKUP, "cache_control": SHORT}],
-        "system": many(1),
+        "system": make_many(1),
         "cache_control": SHORT,
-        "messages": [user(many(2))],
+        "messages": [user(make_many(2))],
     },
-    "a lasting one after a short one": {"messages": [user([marked(), marked("y", LONG)])]},
+    "a lasting one after a short one": {"messages": [user([make_marked(), make_marked("y", LONG)])]},
 }
 
 
@@ -173,10 +173,10 @@ def test_too_many_cache_marks_are_refused_when_a_loop_is_made(asked: dict[str, A
 @each(
     "asked",
     [
-        {"messages": [user(many(4))]},
-        {"system": many(2), "messages": [user(many(2))]},
-        {"system": [marked(mark=LONG)], "cache_control": SHORT, "messages": [user(many(2))]},
-        {"tools": [{**LOOKUP, "cache_control": SHORT}], "messages": [user(many(3))]},
+        {"messages": [user(make_many(4))]},
+        {"system": make_many(2), "messages": [user(make_many(2))]},
+        {"system": [make_marked(mark=LONG)], "cache_control": SHORT, "messages": [user(make_many(2))]},
+        {"tools": [{**LOOKUP, "cache_control": SHORT}], "messages": [user(make_many(3))]},
         {"messages": [user([{"type": "text", "text": 'about "cache_control":{} ' * 9}])]},
     ],
 )
@@ -186,7 +186,7 @@ def test_four_cache_marks_are_none_too_many(asked: dict[str, Any]) -> None:
         assert at.expect_done().text == "fine"
 
 
-MARKED = [user([marked()])]
+MARKED = [user([make_marked()])]
 
 
 def resume_with_a_mark(at: World) -> None:
@@ -221,7 +221,7 @@ def test_too_many_marks_in_one_result_are_an_error_result() -> None:
     @tool
     def overdoes() -> list[dict[str, Any]]:
         """Mark too much."""
-        return many(5)
+        return make_many(5)
 
     with start_over_http([reply(calls=[("overdoes", {})]), reply("fine")], tools=[overdoes]) as at:
         assert at.handle.run().unwrap().text == "fine"
@@ -267,13 +267,13 @@ def test_a_request_that_just_fits_is_made() -> None:
     stored, first = '{"model":"m"}', '{"role":"user","content":"x"}'
     most = 2 * HALF - 1024 - len(stored) - len(first) - len('""') - 3
 
-    def made(length: int) -> int:
+    def measure(length: int) -> int:
         return len(maker.make(stored, [first, f'"{"x" * length}"'], "container_1").body())
 
-    assert 2 * HALF - 1024 <= made(most) <= 2 * HALF
+    assert 2 * HALF - 1024 <= measure(most) <= 2 * HALF
     with pytest.raises(InvalidHistory, match="request-size"):
-        made(most + 1)
-    assert made(most) <= 2 * HALF
+        measure(most + 1)
+    assert measure(most) <= 2 * HALF
 
 
 # --- rounds that stay beside the history -----------------------------------------------------------------------------

@@ -43,7 +43,7 @@ def test_after_half_an_hour_the_cache_is_warm_only_with_a_mark_of_an_hour() -> N
 # --- the marks -------------------------------------------------------------------------------------------------------
 
 
-def marked(text: str, mark: Any) -> dict[str, Any]:
+def make_marked(text: str, mark: Any) -> dict[str, Any]:
     return {"type": "text", "text": text, **({} if mark is None else {"cache_control": mark})}
 
 
@@ -64,7 +64,7 @@ def live(steps: list[int], asked: dict[str, Any], texts: list[Any], **config: An
         return [request.json for request in api.requests]
 
 
-def plain(body: dict[str, Any]) -> Any:
+def to_plain(body: dict[str, Any]) -> Any:
     """Return a request without its marks, and with texts as blocks."""
     messages = [{**message, "content": content_blocks(message["content"])} for message in body["messages"]]
     return without_marks({**body, "messages": messages})
@@ -83,9 +83,9 @@ def test_no_life_breaks_a_rule_and_only_marks_differ(
     *, steps: list[int], cache: Any, system: Any, top: Any, said: Any, drops: bool
 ) -> None:
     """The caller's marks come first: with few, one or no place left, and of either lifetime."""
-    asked = params(system=[marked("Be brief.", system)], **({} if top is None else {"cache_control": top}))
+    asked = params(system=[make_marked("Be brief.", system)], **({} if top is None else {"cache_control": top}))
     said = SHORT if SHORT in (system, top) and said else said  # the caller's own marks are in order
-    texts = [marked("more", said if number == 1 else None) for number in range(len(steps) + 1)]
+    texts = [make_marked("more", said if number == 1 else None) for number in range(len(steps) + 1)]
     config = {"compaction": DropRounds(keep_last=1, at_tokens=2_000)} if drops else {}
     without = live(steps, asked, texts, **config)
     if cache == "1h" and system == SHORT:
@@ -93,7 +93,7 @@ def test_no_life_breaks_a_rule_and_only_marks_differ(
             live(steps, asked, texts, cache=cache, **config)
         return
     bodies = live(steps, asked, texts, cache=cache, **config)
-    assert [plain(body) for body in bodies] == [plain(body) for body in without]
+    assert [to_plain(body) for body in bodies] == [to_plain(body) for body in without]
     for body, bare in zip(bodies, without, strict=True):
         assert cache_marks(body) == [] or cache_marks(bare) != []
         assert "cache_control" in body or (said == SHORT and cache == "1h") or (said == LONG and cache == "5m")
@@ -102,15 +102,15 @@ def test_no_life_breaks_a_rule_and_only_marks_differ(
 def test_a_fifth_mark_is_left_out() -> None:
     """Three marks of the caller leave room for the one at the end, four for none."""
     for count, has_top in ((3, True), (4, False)):
-        asked = params(messages=[user([marked("a", SHORT)] * count)])
-        body = live([20], asked, [marked("more", None)], cache="5m")[-1]
+        asked = params(messages=[user([make_marked("a", SHORT)] * count)])
+        body = live([20], asked, [make_marked("more", None)], cache="5m")[-1]
         assert ("cache_control" in body, cache_marks(body)) == (has_top, [])
 
 
 def test_a_mark_of_an_hour_at_the_beginning_goes_with_marks_of_five_minutes() -> None:
     """Such as on a long document. Behind it, the loop adds its own."""
-    asked = params(messages=[user([marked("a document", LONG)])])
-    body = live([20, 20], asked, [marked("more", None)], cache="5m")[-1]
+    asked = params(messages=[user([make_marked("a document", LONG)])])
+    body = live([20, 20], asked, [make_marked("more", None)], cache="5m")[-1]
     assert body["cache_control"] == {"type": "ephemeral", "ttl": "5m"}
     assert [block["cache_control"] for block in body["messages"][2]["content"] if "cache_control" in block] == [
         {"type": "ephemeral", "ttl": "5m"}
@@ -138,7 +138,7 @@ def of_restore(api: FakeMessagesAPI, asked: dict[str, Any], config: LoopConfig) 
 @each("make", (of_handle, of_sub_loop, of_update, of_restore))
 def test_an_hour_beside_a_mark_of_five_minutes_is_refused(make: Callable[..., None]) -> None:
     """Wherever both are given. The error says what to do."""
-    asked = params(system=[marked("Be brief.", SHORT)])
+    asked = params(system=[make_marked("Be brief.", SHORT)])
     with FakeMessagesAPI([]) as api:
         make(api, asked, LoopConfig(cache="5m"))
         with pytest.raises(ValueError, match=r"cache mark of five minutes.*Set 'ttl': '1h' in that mark"):

@@ -31,13 +31,13 @@ def find(word: str) -> list[dict[str, Any]]:
     return FOUND
 
 
-def by_code(name: str, given: dict[str, Any]) -> dict[str, Any]:
+def call_by_code(name: str, given: dict[str, Any]) -> dict[str, Any]:
     return call(name, given, id="toolu_1", caller=CALLER)
 
 
 def test_a_round_made_by_code_is_answered_by_results_alone() -> None:
     """The note of an edit stands inside the result; an injected message waits for the reply that ends the program."""
-    program = reply(content=[PROGRAM], calls=[by_code("write", {"path": "a", "text": "b"})])
+    program = reply(content=[PROGRAM], calls=[call_by_code("write", {"path": "a", "text": "b"})])
     asked = params(tools=[CODE], container="container_1")
     with start_over_http([program, reply(content=[DONE, SAID]), reply("fine")], asked=asked) as at:
         turn = at.turn()
@@ -54,7 +54,7 @@ def test_a_round_made_by_code_is_answered_by_results_alone() -> None:
 
 def test_a_result_that_a_program_cannot_take_becomes_an_error_text() -> None:
     """A call made by code takes only text as its answer: the model's result says so, and the request is accepted."""
-    program = reply(content=[PROGRAM], calls=[by_code("find", {"word": "x"})])
+    program = reply(content=[PROGRAM], calls=[call_by_code("find", {"word": "x"})])
     asked = params(tools=[CODE], container="container_1")
     with start_over_http([program, reply(content=[DONE, SAID])], tools=[find], asked=asked) as at:
         at.turn().approve_all()
@@ -66,7 +66,7 @@ def test_a_result_that_a_program_cannot_take_becomes_an_error_text() -> None:
 
 def test_an_answer_that_a_program_cannot_take_is_refused() -> None:
     """At the door, to the caller who gives it."""
-    program = reply(content=[PROGRAM], calls=[by_code("find", {"word": "x"})])
+    program = reply(content=[PROGRAM], calls=[call_by_code("find", {"word": "x"})])
     with start_over_http([program], tools=[find], asked=params(tools=[CODE], container="container_1")) as at:
         turn = at.turn()
         with expect_refusal(at.handle, IllegalCommand, "only text"):
@@ -165,7 +165,7 @@ def member(name: str, given: dict[str, Any] | None = None, call_id: str | None =
     return call(name, given, id=call_id or f"toolu_{name}", toolset_name="browser")
 
 
-def sent_results(at: World) -> dict[str, Any]:
+def list_sent_results(at: World) -> dict[str, Any]:
     """The results that the last request with such carries, by call id."""
     message = next(message for message in reversed(at.list_sent()) if "tool_result" in encode(message))
     return {block["tool_use_id"]: block for block in results_in(message)}
@@ -188,7 +188,7 @@ def test_the_members_of_a_toolset_of_the_parameters_are_answered_one_after_the_o
         assert [(each.name, each.why) for each in at.handle.pending] == [("browser.click", "external")]
         turn.deny("toolu_click", "not there")
         assert expect_completed(at.handle.run()).text == "fine"
-        results = sent_results(at)
+        results = list_sent_results(at)
         named = {call_id for call_id, block in results.items() if block.get("toolset_name") == "browser"}
         assert named == {block["id"] for block in calls} - {"toolu_plain"}
         assert "toolset_name" not in results["toolu_plain"]
@@ -203,7 +203,7 @@ def test_a_loop_that_slept_still_knows_the_toolset() -> None:
         woken = ToolLoopHandle.restore(at.handle.snapshot(), at.api.client())
         woken.decide({"toolu_click": Deny("no")})
         assert expect_completed(woken.run()).text == "fine"
-        assert sent_results(at)["toolu_click"]["toolset_name"] == "browser"
+        assert list_sent_results(at)["toolu_click"]["toolset_name"] == "browser"
 
 
 def test_the_caller_of_a_call_is_kept_unchanged() -> None:
@@ -252,7 +252,7 @@ def test_references_that_a_search_of_ones_own_gives_pass_through() -> None:
 
 def test_an_edit_before_a_call_made_by_code_allows_a_later_pause() -> None:
     """The paused reply was made after the edit. Only the thinking of the reply before it is left out."""
-    program = reply(content=[PROGRAM], calls=[by_code("write", {"path": "a", "text": "b"})], thinking="write it")
+    program = reply(content=[PROGRAM], calls=[call_by_code("write", {"path": "a", "text": "b"})], thinking="write it")
     pause = reply("Hm.", content=[DONE], thinking="it is written", stop_reason="pause_turn")
     asked = params(tools=[CODE], container="container_1")
     with start_over_http([program, pause, reply("fine")], asked=asked) as at:

@@ -15,7 +15,7 @@ from tests.kit.effort import examples
 from tests.kit.support import expect_completed, expect_refusal
 from tests.kit.tools import add, params, user
 from tests.kit.world import start_over_http
-from tests.messages.bodies import found, search, text
+from tests.messages.bodies import make_found, search, text
 from toolloop import SqliteStore, ToolLoopHandle, sub_loop, tool
 from toolloop._interface import message_edits
 from toolloop._messages.check import check
@@ -31,14 +31,14 @@ MANUAL = {"type": "enabled", "budget_tokens": 1024}
 MANUAL_MODEL = "claude-sonnet-4-5"
 
 
-def marked(mark: Mapping[str, str] | None) -> dict[str, Any]:
+def make_marked(mark: Mapping[str, str] | None) -> dict[str, Any]:
     return {"type": "text", "text": "x", **({} if mark is None else {"cache_control": mark})}
 
 
 @tool
 def mark(long: bool) -> list[Any]:
     """Return a marked text."""
-    return [marked(LONG if long else SHORT)]
+    return [make_marked(LONG if long else SHORT)]
 
 
 # --- cache marks -----------------------------------------------------------------------------------------------------
@@ -82,7 +82,7 @@ def test_marks_are_refused_exactly_where_the_api_refuses_them(said: list[Any], o
         "input_schema": {"type": "object"},
         **({} if own is None else {"cache_control": own}),
     }
-    asked = params(tools=[marked_tool], system=[marked(system)], messages=[user()])
+    asked = params(tools=[marked_tool], system=[make_marked(system)], messages=[user()])
     in_order = [each for each in (own, system, *said) if each is not None]
     are_long = [each is LONG for each in in_order]
     count = len(in_order) + (top is not None)
@@ -94,7 +94,7 @@ def test_marks_are_refused_exactly_where_the_api_refuses_them(said: list[Any], o
             handle = ToolLoopHandle(api.client(), params=asked)
             expect_completed(handle.next_turn())
             for each in said:
-                handle.follow_up([user([marked(each)])])
+                handle.follow_up([user([make_marked(each)])])
                 expect_completed(handle.next_turn())
             was_refused = False
         except InvalidHistory:
@@ -113,12 +113,12 @@ def test_marks_are_refused_exactly_where_the_api_refuses_them(said: list[Any], o
         {"max_tokens": 1024},
         {"max_tokens": 1},
         {"thinking": {"type": "enabled", "budget_tokens": 4096}},
-        {"system": [marked(SHORT)]},
+        {"system": [make_marked(SHORT)]},
     ],
 )
 def test_parameters_that_do_not_fit_the_others_are_refused(changes: dict[str, Any]) -> None:
     """Where they are changed, and where a loop is made with them; the loop is as before."""
-    asked = params(model=MANUAL_MODEL, max_tokens=4096, thinking=MANUAL, messages=[user([marked(LONG)])])
+    asked = params(model=MANUAL_MODEL, max_tokens=4096, thinking=MANUAL, messages=[user([make_marked(LONG)])])
     with start_over_http([reply("fine")], tools=[add], asked=asked) as at:
         with pytest.raises(InvalidHistory, match=r"thinking|cache-marks"):
             at.handle.update_params(**changes)
@@ -181,19 +181,19 @@ def test_parameters_of_an_old_journal_are_not_sent() -> None:
 @each(
     "edited",
     [
-        [user(), {"role": "assistant", "content": [found(), text("So.")]}],
-        [user(), user([]), {"role": "assistant", "content": [search(), found(), text("So.")]}],
+        [user(), {"role": "assistant", "content": [make_found(), text("So.")]}],
+        [user(), user([]), {"role": "assistant", "content": [search(), make_found(), text("So.")]}],
     ],
 )
 def test_an_edit_that_the_api_would_refuse_is_refused(edited: list[Any]) -> None:
     """A server result without its call, and an empty message beside one of its role."""
-    first = reply(content=[search(), found(), text("So.")])
+    first = reply(content=[search(), make_found(), text("So.")])
     with start_over_http([first, reply("fine")]) as at:
         at.expect_done()
         at.handle.messages_mut()[:] = edited
         with expect_refusal(at.handle, InvalidHistory, "messages[1].content"):
             at.handle.follow_up("more")
-        at.handle.messages_mut()[:] = [user(), {"role": "assistant", "content": [search(), found(), text("So.")]}]
+        at.handle.messages_mut()[:] = [user(), {"role": "assistant", "content": [search(), make_found(), text("So.")]}]
         at.handle.follow_up("more")
         assert at.expect_done().text == "fine"
 
@@ -208,7 +208,9 @@ def test_words_may_follow_a_search_that_ended_in_a_later_reply(goes_on: bool) ->
     script = [
         reply(content=[search("srvtoolu_9"), call("add", {"a": 1, "b": 1}, id="c1")], stop_reason="tool_use"),
         reply(calls=[call("add", {"a": 1, "b": 1}, id="c2")]),
-        reply(content=[found("srvtoolu_9"), text("found"), *last], stop_reason="tool_use" if goes_on else "end_turn"),
+        reply(
+            content=[make_found("srvtoolu_9"), text("found"), *last], stop_reason="tool_use" if goes_on else "end_turn"
+        ),
         reply("fine"),
     ]
     asked = params(tools=[{"type": "web_search_20260209", "name": "web_search"}], messages=[user("Search")])
@@ -227,13 +229,13 @@ def test_a_result_without_a_call_is_looked_up_in_linear_time(monkeypatch: pytest
     """As in the long history of an old journal."""
     checked = list[int]()
 
-    def counting(messages: list[Any]) -> Any:
+    def count(messages: list[Any]) -> Any:
         checked.append(len(messages))
         return check(messages)
 
-    monkeypatch.setattr(message_edits, "check", counting)
+    monkeypatch.setattr(message_edits, "check", count)
     said = {"role": "assistant", "content": "so"}
     history = [encode(each) for each in [user(), said] * 200]
-    history += map(encode, [user(), {"role": "assistant", "content": [found(), text("So.")]}])
+    history += map(encode, [user(), {"role": "assistant", "content": [make_found(), text("So.")]}])
     assert message_edits._cut_before_reply(history) == history
     assert sum(checked) < 3 * len(history)

@@ -27,7 +27,7 @@ def shape(api: FakeMessagesAPI) -> list[str]:
     return [f"{(body.get('thread') or {'type': 'whole'})['type']} {len(body['messages'])}" for body in bodies]
 
 
-def taken(api: FakeMessagesAPI) -> list[int]:
+def list_taken(api: FakeMessagesAPI) -> list[int]:
     """How many messages the model saw with each request that was not refused."""
     return [len(request.whole["messages"]) for request in api.requests if request.refusal is None]
 

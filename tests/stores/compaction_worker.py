@@ -84,7 +84,7 @@ class Worker:
 
         anyio.run(main)
 
-    def anew(self, make_store: Callable[[], Any]) -> Callable[[], Any]:
+    def start_anew(self, make_store: Callable[[], Any]) -> Callable[[], Any]:
         """Another store, and nothing asked yet."""
 
         def make() -> Any:
@@ -93,7 +93,7 @@ class Worker:
 
         return make
 
-    def undisturbed(self) -> list[bytes]:
+    def run_undisturbed(self) -> list[bytes]:
         """The requests of a worker that is not killed."""
         self.bodies.clear()
         self.program(MemoryStore())

@@ -70,7 +70,7 @@ class _Writer:
         self.write(ev.Started(call_id, digest_of(loop.setup, loop.iterations, call)), ended)
 
 
-def good_journal() -> list[ev.Event]:
+def make_good_journal() -> list[ev.Event]:
     """Calls that run unasked, as edited, and by a grant, and one that is denied; then the end."""
     writer = _Writer()
     write = {"path": "a", "text": "x"}

@@ -23,7 +23,7 @@ from toolloop.stores.checkpoints import Checkpoint, read_checkpoint, write_check
 from toolloop.testing import call, reply
 
 
-def ended_state() -> State:
+def make_ended_state() -> State:
     """The state of a loop with one call."""
     script = (reply(calls=[call("look", {"path": "a.txt"}, id="t1")]), reply("done"))
     world = World("sync", MemoryStore(), script=script)
@@ -33,7 +33,7 @@ def ended_state() -> State:
 
 def test_each_changed_byte_is_noticed() -> None:
     """And each byte that is cut off."""
-    state = ended_state()
+    state = make_ended_state()
     body = write_checkpoint(Checkpoint(state, Revision(7, "ab"), "first"))
     assert read_checkpoint(ID, body) == Checkpoint(state, Revision(7, "ab"), "first")
     for at in range(len(body)):
@@ -44,7 +44,7 @@ def test_each_changed_byte_is_noticed() -> None:
 
 def test_each_missing_field_is_noticed() -> None:
     """Also where the digest is right: as of a program that wrote less."""
-    body = write_checkpoint(Checkpoint(ended_state(), Revision(7, "ab"), "first"))
+    body = write_checkpoint(Checkpoint(make_ended_state(), Revision(7, "ab"), "first"))
     head, *texts = body[16:].split(b"\0")
     fields: Mapping[str, Any] = decode(head)
     assert len(fields) == 7
@@ -65,7 +65,7 @@ def test_each_missing_field_is_noticed() -> None:
 def test_each_long_list_is_written_in_pieces() -> None:
     """So that no single call to C takes long: a new list of a loop must be one of them."""
     chains = {name for name, hint in get_type_hints(Loop).items() if get_origin(hint) is Chain}
-    state = ended_state()
+    state = make_ended_state()
     count = 1000
     filled: dict[str, Any] = dict.fromkeys(chains, Chain(["{}"] * count)) | {
         "usage_log": Chain([IterationUsage(1)] * count),
@@ -85,7 +85,7 @@ def test_each_long_list_is_written_in_pieces() -> None:
 
 def test_a_large_body_is_split_as_a_small_one() -> None:
     """It is split a megabyte at a time."""
-    state = ended_state()
+    state = make_ended_state()
     for sizes in ([3_000_000], [999_999, 10, 1_000_001], [400_000] * 7, [1] * 5):
         root = state.root._replace(messages=Chain([f'"{"x" * size}"' for size in sizes]))
         checkpoint = Checkpoint(State({(): root}), Revision(7, "ab"), "first")

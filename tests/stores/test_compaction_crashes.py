@@ -16,21 +16,21 @@ from toolloop.stores.protocol import Entry
 from toolloop.testing import crash_everywhere
 
 
-def without_repeats(bodies: list[bytes]) -> list[bytes]:
+def drop_repeats(bodies: list[bytes]) -> list[bytes]:
     return list(dict.fromkeys(bodies))
 
 
 def hold(worker: Worker, make_store: Callable[[], Any]) -> None:
     """Kill it everywhere: a request may be sent again, but no other is, and in no other order."""
-    wanted = worker.undisturbed()
-    assert without_repeats(wanted) == wanted
+    wanted = worker.run_undisturbed()
+    assert drop_repeats(wanted) == wanted
 
     def check(_store: Any) -> None:
-        assert without_repeats(worker.bodies) == wanted
+        assert drop_repeats(worker.bodies) == wanted
         again = len(worker.bodies) - len(wanted)
         assert 0 <= again <= 1
 
-    report = crash_everywhere(worker.program, worker.anew(make_store), check=check)
+    report = crash_everywhere(worker.program, worker.start_anew(make_store), check=check)
     assert report.waiting == ()
     assert report.boundaries > 20
 

@@ -27,7 +27,7 @@ TELL = (
 
 
 @contextmanager
-def another() -> Iterator[tuple[subprocess.Popen[str], str]]:
+def start_another() -> Iterator[tuple[subprocess.Popen[str], str]]:
     """Another process, and what it calls itself."""
     with subprocess.Popen([sys.executable, "-c", TELL], stdin=-1, stdout=-1, text=True) as process:
         assert process.stdout is not None
@@ -35,7 +35,7 @@ def another() -> Iterator[tuple[subprocess.Popen[str], str]]:
         process.kill()
 
 
-def changed(**parts: Any) -> str:
+def change(**parts: Any) -> str:
     return json.dumps(json.loads(name_this_process()) | parts)
 
 
@@ -43,7 +43,7 @@ def changed(**parts: Any) -> str:
 def test_a_process_is_alive_while_it_runs() -> None:
     """Itself, and another one; when that one is gone, it is gone."""
     assert find_standing(name_this_process()) == "alive"
-    with another() as (process, name):
+    with start_another() as (process, name):
         assert find_standing(name) == "alive"
         process.kill()
         process.wait()
@@ -53,7 +53,7 @@ def test_a_process_is_alive_while_it_runs() -> None:
 @LINUX
 def test_a_process_that_ended_is_gone_before_its_parent_looks() -> None:
     """No process has to clear it away first: its number is still taken, and it runs no more."""
-    with another() as (process, name):
+    with start_another() as (process, name):
         process.kill()
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         assert find_standing(name) == "gone"
@@ -62,7 +62,7 @@ def test_a_process_that_ended_is_gone_before_its_parent_looks() -> None:
 @LINUX
 def test_a_number_that_is_used_again_is_another_process() -> None:
     """It began at another time."""
-    assert find_standing(changed(start=json.loads(name_this_process())["start"] - 1)) == "gone"
+    assert find_standing(change(start=json.loads(name_this_process())["start"] - 1)) == "gone"
 
 
 def test_what_is_not_certain_is_unknown() -> None:
@@ -72,7 +72,7 @@ def test_what_is_not_certain_is_unknown() -> None:
         *({"pid": None}, {"pid": "1"}, {"pid": True}, {"pid": 0}, {"pid": -1}, {"pid": 1.0}),
     ]
     for parts in cases:
-        assert find_standing(changed(**parts)) == "unknown"
+        assert find_standing(change(**parts)) == "unknown"
 
 
 @given(st.text() | st.recursive(st.none() | st.integers() | st.text(), st.lists).map(json.dumps))
@@ -91,7 +91,7 @@ def test_words_after_the_name_are_ignored() -> None:
 
 def test_a_number_that_no_process_can_have_is_not_alive() -> None:
     """However great it is."""
-    assert {find_standing(changed(pid=2**22 + 1)), find_standing(changed(pid=2**70))} <= {"gone", "unknown"}
+    assert {find_standing(change(pid=2**22 + 1)), find_standing(change(pid=2**70))} <= {"gone", "unknown"}
 
 
 @pytest.mark.parametrize(

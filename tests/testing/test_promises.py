@@ -15,7 +15,7 @@ from toolloop.machine import Decided, Ended, Event, Judged, Opened, Restored, St
 from toolloop.machine.values.calls import DecisionRecord, Result
 from toolloop.testing.promises import _unanswered, check_promises
 
-EVENTS = j.good_journal()
+EVENTS = j.make_good_journal()
 GOOD = j.entries(EVENTS)
 
 

@@ -15,10 +15,10 @@ from tests.messages.bodies import (
     SONNET_4_5,
     TOOL,
     assistant,
-    bare,
     body,
     call,
-    found,
+    make_bare,
+    make_found,
     result,
     search,
     system,
@@ -57,12 +57,12 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         body(HI, model=SONNET_4_5, output_config={"effort": "xhigh"}),
         "effort level 'xhigh'",
     ),
-    ("a choice without tools", bare(HI, tool_choice={"type": "auto"}), "only be specified while providing tools"),
+    ("a choice without tools", make_bare(HI, tool_choice={"type": "auto"}), "only be specified while providing tools"),
     ("a choice of no tool", body(HI, tool_choice={"type": "tool", "name": "x"}), "Tool 'x' not found"),
     ("deferred tools only", body(HI, tools=[DEFERRED]), "All tools cannot be deferred"),
     ("a container without code", body(HI, tools=[TOOL], container="c"), "when using the code execution tool"),
-    ("calls without tools", bare(HI, assistant(call()), user(result())), "messages.1.content.0"),
-    ("a server result at the end", body(HI, assistant(search(), found())), "end in an assistant message"),
+    ("calls without tools", make_bare(HI, assistant(call()), user(result())), "messages.1.content.0"),
+    ("a server result at the end", body(HI, assistant(search(), make_found())), "end in an assistant message"),
 ]
 
 

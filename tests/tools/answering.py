@@ -69,16 +69,16 @@ def text(words: str) -> list[dict[str, Any]]:
     return [{"type": "text", "text": words}]
 
 
-def sent(response: Any, **more: Any) -> Any:
+def send(response: Any, **more: Any) -> Any:
     """Return the content of a result that is not an error."""
     block = answer(response, **more)
     assert "is_error" not in block, block
     return block["content"]
 
 
-def said(response: Any, **more: Any) -> str:
+def read_said(response: Any, **more: Any) -> str:
     """Return the only text of a result that is not an error."""
-    (block,) = sent(response, **more)
+    (block,) = send(response, **more)
     assert block.keys() == {"type", "text"}
     return str(block["text"])
 

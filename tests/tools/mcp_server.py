@@ -26,26 +26,26 @@ PDF = b"%PDF-1.4\n%%EOF\n"
 PAGE = 3
 
 
-def encoded(data: bytes) -> str:
+def encode(data: bytes) -> str:
     return base64.b64encode(data).decode()
 
 
 # Content blocks as they are on the wire.
 CONTENTS: dict[str, dict[str, Any]] = {
     "text": {"type": "text", "text": "some words"},
-    "image": {"type": "image", "data": encoded(PNG), "mimeType": "image/png"},
-    "misnamed": {"type": "image", "data": encoded(PNG), "mimeType": "image/jpeg"},
-    "audio": {"type": "audio", "data": encoded(b"RIFF"), "mimeType": "audio/wav"},
+    "image": {"type": "image", "data": encode(PNG), "mimeType": "image/png"},
+    "misnamed": {"type": "image", "data": encode(PNG), "mimeType": "image/jpeg"},
+    "audio": {"type": "audio", "data": encode(b"RIFF"), "mimeType": "audio/wav"},
     "text file": {"type": "resource", "resource": {"uri": "file:///a/notes.txt", "text": "a note"}},
     "pdf": {
         "type": "resource",
-        "resource": {"uri": "file:///a/the%20report.pdf", "blob": encoded(PDF), "mimeType": "application/pdf"},
+        "resource": {"uri": "file:///a/the%20report.pdf", "blob": encode(PDF), "mimeType": "application/pdf"},
     },
     "picture file": {
         "type": "resource",
-        "resource": {"uri": "file:///a/p.png", "blob": encoded(PNG), "mimeType": "image/png"},
+        "resource": {"uri": "file:///a/p.png", "blob": encode(PNG), "mimeType": "image/png"},
     },
-    "zip": {"type": "resource", "resource": {"uri": "https://example.com/", "blob": encoded(b"PK\3\4\0")}},
+    "zip": {"type": "resource", "resource": {"uri": "https://example.com/", "blob": encode(b"PK\3\4\0")}},
     "link": {"type": "resource_link", "name": "the page", "uri": "https://example.com/page"},
 }
 ANY_INPUT: dict[str, Any] = {"type": "object"}
@@ -89,7 +89,7 @@ class Recorder:
         self._tools = [tool for tool in TOOLS if tool.name in names or not names]
         self._cancelled = anyio.Event()
 
-    async def listed(self, context: ServerRequestContext, params: PaginatedRequestParams | None) -> ListToolsResult:
+    async def list_tools(self, context: ServerRequestContext, params: PaginatedRequestParams | None) -> ListToolsResult:
         start = int(params.cursor) if params is not None and params.cursor else 0
         after = start + PAGE
         more = str(after) if after < len(self._tools) else None
@@ -128,15 +128,15 @@ class Recorder:
             self._cancelled.set()
 
 
-def made(file: Path, names: list[str]) -> Server[Any]:
+def make_server(file: Path, names: list[str]) -> Server[Any]:
     """Make the server, for a program or for the process of a test."""
     recorder = Recorder(file, names)
-    return Server("test", on_list_tools=recorder.listed, on_call_tool=recorder.call)
+    return Server("test", on_list_tools=recorder.list_tools, on_call_tool=recorder.call)
 
 
 async def main(*arguments: str) -> None:
     file, *names = arguments
-    server = made(Path(file), names)
+    server = make_server(Path(file), names)
     async with stdio_server() as (read, write):
         await server.run(read, write, server.create_initialization_options())
 

@@ -11,7 +11,7 @@ from typing import Any, Unpack
 from attrs import frozen
 from mcp import StdioServerParameters
 
-from tests.tools.mcp_server import made
+from tests.tools.mcp_server import make_server
 from toolloop import Tool
 from toolloop.tools.mcp import McpOptions, open_mcp
 
@@ -30,9 +30,9 @@ class Server:
 
     def local(self, *names: str) -> Any:
         """The server in this process, which starts at once."""
-        return made(self.file, list(names))
+        return make_server(self.file, list(names))
 
-    def opened(self, *names: str, **options: Unpack[McpOptions]) -> AbstractContextManager[list[Tool[..., Any]]]:
+    def open(self, *names: str, **options: Unpack[McpOptions]) -> AbstractContextManager[list[Tool[..., Any]]]:
         """The tools of the server in this process, for the sync handle."""
         return open_mcp(self.local(*names), **options)
 

@@ -22,8 +22,8 @@ from tests.tools.answering import (
     answer,
     answer_and_after,
     error,
-    said,
-    sent,
+    read_said,
+    send,
     text,
 )
 from toolloop import ToolRegistry
@@ -87,7 +87,7 @@ def test_each_row_of_the_table() -> None:
         assert ADAPTER.create_messages(CALL, response) == [
             {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "toolu_1", "content": content}]}
         ]
-        assert sent(response) == content
+        assert send(response) == content
 
 
 # --- subclasses ------------------------------------------------------------------------------------------------------
@@ -155,29 +155,29 @@ def test_an_adapter_with_async_methods_is_refused_at_construction() -> None:
 # --- ready results and blocks of newer types --------------------------------------------------------------------------
 
 
-def ready(content: Any, **more: Any) -> dict[str, Any]:
+def make_ready(content: Any, **more: Any) -> dict[str, Any]:
     return {"type": "tool_result", "tool_use_id": "toolu_1", "content": content, **more}
 
 
 def test_a_ready_result_of_the_call_stands_for_the_result() -> None:
     """The other blocks follow it, as they were given; nothing follows the result of a call made by code."""
-    assert sent(RawOutputs([ready("a")])) == text("a")
-    given = [*text("b"), ready([*text("a"), IMAGE]), IMAGE, "c", JsonResponse({"d": 1}), *text(" ")]
+    assert send(RawOutputs([make_ready("a")])) == text("a")
+    given = [*text("b"), make_ready([*text("a"), IMAGE]), IMAGE, "c", JsonResponse({"d": 1}), *text(" ")]
     assert answer_and_after(RawOutputs(given)) == (
-        ready([*text("a"), IMAGE]),
+        make_ready([*text("a"), IMAGE]),
         [*text("b"), IMAGE, *text("c"), *text('{"d":1}')],
     )
-    assert sent(RawOutputs([ready("a"), *text("b")]), asked=BY_CODE) == [*text("a"), *text("b")]
-    assert error(RawOutputs([ready("no", is_error=True)])) == "no"
-    assert "the content of an error must not be empty" in error(RawOutputs([ready([], is_error=True)]))
-    assert "a tool_result of a call other than toolu_1" in error(RawOutputs([ready("a", tool_use_id="toolu_2")]))
+    assert send(RawOutputs([make_ready("a"), *text("b")]), asked=BY_CODE) == [*text("a"), *text("b")]
+    assert error(RawOutputs([make_ready("no", is_error=True)])) == "no"
+    assert "the content of an error must not be empty" in error(RawOutputs([make_ready([], is_error=True)]))
+    assert "a tool_result of a call other than toolu_1" in error(RawOutputs([make_ready("a", tool_use_id="toolu_2")]))
 
 
 def test_blocks_of_newer_types_are_passed_on_by_raw_outputs() -> None:
     """A list of such mappings is data."""
     newer = {"type": "hologram", "source": {"a": 1}}
-    assert sent(RawOutputs([newer, *text("a")])) == [newer, *text("a")]
-    assert sent([newer]) == text('[{"type":"hologram","source":{"a":1}}]')
+    assert send(RawOutputs([newer, *text("a")])) == [newer, *text("a")]
+    assert send([newer]) == text('[{"type":"hologram","source":{"a":1}}]')
     assert "may hold only text" in error(RawOutputs([newer]), asked=BY_CODE)
 
 
@@ -187,7 +187,7 @@ def test_a_block_that_a_result_may_not_hold_follows_it() -> None:
     page = {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "a"}}
     newer = {"type": "hologram", "source": {"a": 1}}
     given = RawOutputs([upload, *text("a"), page, newer])
-    assert answer_and_after(given) == ({**ready([*text("a"), page, newer])}, [upload])
+    assert answer_and_after(given) == ({**make_ready([*text("a"), page, newer])}, [upload])
     block, after = answer_and_after(given, asked=OF_TOOLSET)
     assert (block["content"], after) == (text("a"), [upload, page, newer])
     assert "may hold only text" in error(given, asked=BY_CODE)
@@ -200,9 +200,9 @@ def test_a_block_that_a_result_may_not_hold_follows_it() -> None:
 def test_the_cache_mark_of_a_ready_result_is_kept() -> None:
     """A mark that the API would refuse is an error result."""
     mark = {"type": "ephemeral"}
-    assert answer(RawOutputs([ready("a", cache_control=mark)])) == ready(text("a"), cache_control=mark)
-    assert "it may be ephemeral" in error(RawOutputs([ready("a", cache_control={"type": "for ever"})]))
-    assert ADAPTER.to_plain_text(RawOutputs([ready("a"), ready([*text("b"), IMAGE])])) == "a\nb\n[image]"
+    assert answer(RawOutputs([make_ready("a", cache_control=mark)])) == make_ready(text("a"), cache_control=mark)
+    assert "it may be ephemeral" in error(RawOutputs([make_ready("a", cache_control={"type": "for ever"})]))
+    assert ADAPTER.to_plain_text(RawOutputs([make_ready("a"), make_ready([*text("b"), IMAGE])])) == "a\nb\n[image]"
 
 
 # --- the call --------------------------------------------------------------------------------------------------------
@@ -263,7 +263,7 @@ def test_a_log_handler_that_raises_changes_nothing(caplog: pytest.LogCaptureFixt
     handler = Raising()
     logging.getLogger("toolloop.tools").addHandler(handler)
     try:
-        assert said("text") == "text"
+        assert read_said("text") == "text"
         assert error(ValueError("no")) == "ValueError: no"
     finally:
         logging.getLogger("toolloop.tools").removeHandler(handler)
@@ -276,14 +276,14 @@ def test_a_text_over_the_limit_is_cut_with_a_note() -> None:
     """By default at 200,000 characters; other blocks and cache marks stay."""
     adapter = AnthropicMessagesToolResponseAdapter(max_chars=10)
     note = "\n[Cut: 20 of 30 characters left out.]"
-    assert said("x" * 30, adapter=adapter) == "x" * 10 + note
-    assert said("x" * 10, adapter=adapter) == "x" * 10
+    assert read_said("x" * 30, adapter=adapter) == "x" * 10 + note
+    assert read_said("x" * 10, adapter=adapter) == "x" * 10
     assert error(ToolError("x" * 30), adapter=adapter) == "x" * 10 + note
-    assert said(list(range(100)), adapter=adapter).startswith("[0,1,2,3,4\n[Cut: ")
+    assert read_said(list(range(100)), adapter=adapter).startswith("[0,1,2,3,4\n[Cut: ")
     marked = {**text("x" * 30)[0], "cache_control": {"type": "ephemeral"}}
-    assert sent([marked, IMAGE], adapter=adapter) == [{**marked, "text": "x" * 10 + note}, IMAGE]
-    assert said("x" * 300_000).endswith("[Cut: 100,000 of 300,000 characters left out.]")
-    assert len(said("x" * 300_000, adapter=AnthropicMessagesToolResponseAdapter(max_chars=None))) == 300_000
+    assert send([marked, IMAGE], adapter=adapter) == [{**marked, "text": "x" * 10 + note}, IMAGE]
+    assert read_said("x" * 300_000).endswith("[Cut: 100,000 of 300,000 characters left out.]")
+    assert len(read_said("x" * 300_000, adapter=AnthropicMessagesToolResponseAdapter(max_chars=None))) == 300_000
 
 
 def test_a_known_block_that_no_result_may_hold_is_an_error_result() -> None:
@@ -307,7 +307,7 @@ def test_the_rows_of_pdf_files_and_paths(tmp_path: Path) -> None:
     path.write_bytes(PDF)
     for response in (FileResponse("a.pdf", "application/pdf", PDF), path):
         assert ADAPTER.to_plain_text(response) == "a.pdf"
-        assert [block["type"] for block in sent(response)] == ["document"]
+        assert [block["type"] for block in send(response)] == ["document"]
 
 
 def test_a_server_call_raises() -> None:

@@ -73,7 +73,7 @@ def _keys() -> SearchStrategy[Any]:
     return TEXTS | st.integers() | st.booleans() | st.none() | st.dates() | st.sampled_from(list(Colour)) | st.tuples()
 
 
-def _around(inner: SearchStrategy[Any]) -> SearchStrategy[Any]:
+def _wrap(inner: SearchStrategy[Any]) -> SearchStrategy[Any]:
     return st.one_of(
         st.lists(inner, max_size=3),
         st.lists(inner, max_size=3).map(tuple),
@@ -139,7 +139,7 @@ RESPONSES = st.one_of(
 )
 MIXED = st.lists(BLOCKS | RESPONSES | TEXTS | FILES | st.just(Path(__file__)), max_size=6)
 RETURNED: SearchStrategy[Any] = st.one_of(
-    st.recursive(LEAVES, _around, max_leaves=6),
+    st.recursive(LEAVES, _wrap, max_leaves=6),
     FILES,
     RESPONSES,
     st.lists(SEEN, max_size=6),

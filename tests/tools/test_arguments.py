@@ -109,7 +109,7 @@ Many = TypeAliasType("Many", list[Thing], type_params=(Thing,))
 Data = TypeAliasType("Data", "dict[str, Data] | list[Data] | str | int | None")
 
 
-def taking(annotation: Any, **options: Any) -> Tool[..., Any]:
+def make_taking(annotation: Any, **options: Any) -> Tool[..., Any]:
     """A tool with the parameters `first` and `it`."""
 
     def take(it: Any, first: int = 0) -> Any:
@@ -120,13 +120,13 @@ def taking(annotation: Any, **options: Any) -> Tool[..., Any]:
     return tool(take, **options)
 
 
-def prepared(annotation: Any, value: Any) -> Any:
-    return taking(annotation).prepare({"it": value})["it"]
+def prepare(annotation: Any, value: Any) -> Any:
+    return make_taking(annotation).prepare({"it": value})["it"]
 
 
 def problems(made: Tool[..., Any] | Any, value: Any) -> tuple[str, ...]:
     if not isinstance(made, Tool):
-        made, value = taking(made), {"it": value}
+        made, value = make_taking(made), {"it": value}
     with pytest.raises(InvalidInput) as caught:
         made.prepare(value)
     found: tuple[str, ...] = caught.value.problems
@@ -138,8 +138,8 @@ def problems(made: Tool[..., Any] | Any, value: Any) -> tuple[str, ...]:
 
 def test_an_attrs_class_is_described_by_the_arguments_of_its_constructor() -> None:
     """Descriptions come from the docstring, the metadata or the annotation; `init=False` is left out."""
-    assert taking(Node).input_schema["properties"]["it"] == {"$ref": "#/$defs/Node"}
-    assert taking(Node).input_schema["$defs"]["Node"] == {
+    assert make_taking(Node).input_schema["properties"]["it"] == {"$ref": "#/$defs/Node"}
+    assert make_taking(Node).input_schema["$defs"]["Node"] == {
         "title": "Node",
         "description": "A node of a tree.",
         "type": "object",
@@ -196,7 +196,7 @@ def test_a_default_that_is_not_json_stays_out_of_the_schema() -> None:
 def test_strict_closes_every_object() -> None:
     cases: list[Any] = [tuple[int, str], Colour, Literal[1, "a"], int | None, Node, Person, Page]
     for annotation in cases:
-        schema = taking(annotation, strict=True).input_schema
+        schema = make_taking(annotation, strict=True).input_schema
         assert schema["additionalProperties"] is False
         objects = [each for each in schema.get("$defs", {}).values() if each["type"] == "object"]
         assert all(each["additionalProperties"] is False for each in objects)
@@ -215,7 +215,7 @@ def test_a_parameter_whose_name_the_api_refuses_is_named() -> None:
         with pytest.raises(BadTool, match=f"{function.__name__} cannot be a tool: '{name}' is not a valid parameter"):
             tool(function).definition()
     within = TypedDict("within", {"two words": int})
-    assert taking(within).definition()
+    assert make_taking(within).definition()
 
 
 def test_an_undefined_name_is_refused_when_the_schema_is_used() -> None:
@@ -233,7 +233,7 @@ def test_a_type_without_a_schema_is_refused_when_the_schema_is_used() -> None:
     cases: list[Any] = [Unknown, st.SearchStrategy[int], Iterator[int], Callable[[], int]]
     for annotation in cases:
         with pytest.raises(BadTool, match=r"JSON Schema for its parameter 'it': .*attrs classes, dataclasses"):
-            taking(annotation).definition()
+            make_taking(annotation).definition()
 
 
 # --- values ----------------------------------------------------------------------------------------------------------
@@ -243,7 +243,7 @@ def test_classes_nest_in_each_other_and_in_themselves() -> None:
     """Each instance is made by its class."""
     node = {"name": "a", "size": 1, "kids": [{"name": "b"}], "above": {"name": "c"}}
     row = {"cells": [node], "width": 4, "weight": 2.0}
-    page = prepared(Page, {"number": 1, "row": row, "following": {"number": 2}})
+    page = prepare(Page, {"number": 1, "row": row, "following": {"number": 2}})
     made = Row([Node("a", 1, kids=[Node("b")], above=Node("c"))], 4, weight=Grams(2))
     assert page == {"number": 1, "row": made, "following": {"number": 2}}
     assert page["row"].total == 4
@@ -271,7 +271,7 @@ def test_an_alias_means_what_it_stands_for() -> None:
         (Data, {"a": [1, "b", {"c": None}]}, {"a": [1, "b", {"c": None}]}),
     ]
     for alias, value, expected in cases:
-        assert prepared(alias, value) == expected
+        assert prepare(alias, value) == expected
 
 
 def test_classes_local_to_a_function_resolve() -> None:
@@ -331,7 +331,7 @@ def test_each_problem_is_one_line_with_path_message_and_value() -> None:
 
 def test_the_text_for_the_model_is_short_and_holds_no_traceback_and_no_links() -> None:
     with pytest.raises(InvalidInput) as caught:
-        taking(list[Node]).prepare({"it": [{"name": 1}] * 1000})
+        make_taking(list[Node]).prepare({"it": [{"name": 1}] * 1000})
     text = str(caught.value)
     assert text.startswith("Invalid input for take; the tool did not run:\n- it[0].name: ")
     assert len(caught.value.problems) == 1000
@@ -383,7 +383,7 @@ def test_a_function_s_own_errors_are_not_invalid_input() -> None:
             fails.run(fails.prepare({"kind": kind}), CONTEXT)
 
 
-def deep(levels: int) -> Any:
+def nest(levels: int) -> Any:
     value: Any = 0
     for _ in range(levels):
         value = [value]
@@ -396,12 +396,12 @@ def test_an_input_that_is_not_a_json_object_is_invalid() -> None:
         ({"it": object()}, "input: not JSON: .*object"),
         ({"it": math.nan}, "input: not JSON: "),
         ({"it": 10**5000}, "input: not JSON: "),
-        ({"it": deep(300)}, "input: Invalid JSON: recursion limit"),
+        ({"it": nest(300)}, "input: Invalid JSON: recursion limit"),
         ([1], r"input: expected an object, got \[1\]"),
         (None, "input: expected an object, got null"),
     ]
     for value, expected in cases:
-        (problem,) = problems(taking(Any), value)
+        (problem,) = problems(make_taking(Any), value)
         assert re.match(expected, problem)
 
 
@@ -469,5 +469,5 @@ def test_any_annotation_makes_a_schema_or_is_refused_by_name(odd: Any, wrap: Cal
 
 
 def test_an_iterable_is_a_list_that_is_validated_before_the_function_runs() -> None:
-    assert prepared(Iterable[int], [1, 2]) == [1, 2]
+    assert prepare(Iterable[int], [1, 2]) == [1, 2]
     assert problems(Iterable[int], [1, "x"]) == ('it[1]: Input should be a valid integer, got "x"',)

@@ -6,34 +6,34 @@ import base64
 from pathlib import Path
 from typing import Any
 
-from tests.tools.answering import ADAPTER, BINARY, IMAGES, PDF, error, png, said, sent, text
+from tests.tools.answering import ADAPTER, BINARY, IMAGES, PDF, error, png, read_said, send, text
 from toolloop.responses import FileResponse
 
 
-def encoded(data: bytes) -> str:
+def encode(data: bytes) -> str:
     return base64.b64encode(data).decode()
 
 
 def image(data: bytes, media_type: str) -> list[dict[str, Any]]:
-    return [{"type": "image", "source": {"type": "base64", "media_type": media_type, "data": encoded(data)}}]
+    return [{"type": "image", "source": {"type": "base64", "media_type": media_type, "data": encode(data)}}]
 
 
 def test_an_image_has_the_media_type_of_its_bytes() -> None:
     """The declared type does not matter."""
     for claimed in ("image/png", "image/svg+xml", "text/plain", "nonsense"):
         for media_type, data in IMAGES.items():
-            assert sent(FileResponse("file", claimed, data)) == image(data, media_type)
+            assert send(FileResponse("file", claimed, data)) == image(data, media_type)
 
 
 def test_a_pdf_is_a_document_with_its_name_as_title() -> None:
     """A title is short, and never blank."""
     for claimed in ("application/pdf", "image/png", "text/plain"):
-        source = {"type": "base64", "media_type": "application/pdf", "data": encoded(PDF)}
-        assert sent(FileResponse("report.pdf", claimed, PDF)) == [
+        source = {"type": "base64", "media_type": "application/pdf", "data": encode(PDF)}
+        assert send(FileResponse("report.pdf", claimed, PDF)) == [
             {"type": "document", "source": source, "title": "report.pdf"}
         ]
-        assert len(sent(FileResponse("r" * 900, claimed, PDF))[0]["title"]) == 500
-        assert sent(PDF) == [{"type": "document", "source": source}]
+        assert len(send(FileResponse("r" * 900, claimed, PDF))[0]["title"]) == 500
+        assert send(PDF) == [{"type": "document", "source": source}]
 
 
 def test_a_text_file_is_sent_as_its_text() -> None:
@@ -55,7 +55,7 @@ def test_a_text_file_is_sent_as_its_text() -> None:
         ("nonsense", b"text", "text"),
     ]
     for mime_type, data, words in cases:
-        assert said(FileResponse("a", mime_type, data)) == words
+        assert read_said(FileResponse("a", mime_type, data)) == words
 
 
 NOTHING_KNOWN = "it is empty, or not a jpeg, png, gif or webp image, a PDF or text."
@@ -89,7 +89,7 @@ NAMED: dict[str, tuple[FileResponse, str]] = {
 def test_a_file_that_cannot_be_shown_is_named() -> None:
     """With its name, its type, its size and the reason. It is not an error."""
     for file, says in NAMED.values():
-        assert says in said(file)
+        assert says in read_said(file)
 
 
 def test_bytes_are_a_file_without_a_name() -> None:
@@ -102,7 +102,7 @@ def test_bytes_are_a_file_without_a_name() -> None:
         (b"", text(f"[file] (application/octet-stream, 0 bytes) is not shown: {NOTHING_KNOWN}")),
     ]
     for data, content in cases:
-        assert sent(data) == content
+        assert send(data) == content
 
 
 def test_a_path_is_the_file_at_that_path(tmp_path: Path) -> None:
@@ -111,10 +111,10 @@ def test_a_path_is_the_file_at_that_path(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(png())
     (tmp_path / "a.gz").write_bytes(b"\x1f\x8b\x00")
     (tmp_path / " ").write_bytes(PDF)
-    assert said(tmp_path / "a.csv") == "a,b\n"
-    assert sent(tmp_path / "a.txt") == image(png(), "image/png")
-    assert said(tmp_path / "a.gz").startswith("a.gz (application/")
-    assert [block.keys() for block in sent(tmp_path / " ")] == [{"type", "source"}]
+    assert read_said(tmp_path / "a.csv") == "a,b\n"
+    assert send(tmp_path / "a.txt") == image(png(), "image/png")
+    assert read_said(tmp_path / "a.gz").startswith("a.gz (application/")
+    assert [block.keys() for block in send(tmp_path / " ")] == [{"type", "source"}]
 
 
 def test_a_path_that_cannot_be_read_is_an_error_result(tmp_path: Path) -> None:
@@ -128,7 +128,9 @@ def test_a_path_to_a_huge_file_is_named(tmp_path: Path) -> None:
     """Only as many bytes are read as a request may hold."""
     with (tmp_path / "a.txt").open("wb") as file:
         file.truncate(40_000_000)
-    assert "a.txt (text/plain, 24,117,249 bytes) is not shown: it has more than 24,117,248" in said(tmp_path / "a.txt")
+    assert "a.txt (text/plain, 24,117,249 bytes) is not shown: it has more than 24,117,248" in read_said(
+        tmp_path / "a.txt"
+    )
 
 
 def test_the_plain_text_of_a_file_is_its_name_with_an_extension() -> None:

@@ -69,7 +69,7 @@ def test_a_denied_call_never_reaches_the_server(shared: Server, server: Server) 
     """Approval works as for any tool."""
     calls = [("echo", {"text": "yes"}), ("echo", {"text": "no"})]
     with (
-        server.opened("echo", needs_approval=lambda call: call.input["text"] != "free") as tools,
+        server.open("echo", needs_approval=lambda call: call.input["text"] != "free") as tools,
         start_over_http([reply(calls=[*calls, ("echo", {"text": "free"})]), reply("fine")], tools=tools) as story,
     ):
         turn = story.turn()

@@ -72,8 +72,8 @@ def test_a_call_that_takes_too_long_is_left_behind(server: Server) -> None:
     """The model gets an error result, and the connection stays usable."""
     script = [reply(calls=[("hang", {})]), reply(calls=[("echo", {"text": "x"})]), reply("fine")]
     with (
-        server.opened("hang", timeout=0.05) as slow,
-        server.opened("echo") as quick,
+        server.open("hang", timeout=0.05) as slow,
+        server.open("echo") as quick,
         start_over_http(script, tools=[*slow, *quick]) as story,
     ):
         for _ in range(2):
@@ -86,7 +86,7 @@ def test_a_call_that_takes_too_long_is_left_behind(server: Server) -> None:
 
 def test_a_cancelled_call_is_cancelled_at_the_server(server: Server) -> None:
     """`ended` waits until the server saw the cancellation."""
-    with server.opened("hang", "ended") as (hang, ended):
+    with server.open("hang", "ended") as (hang, ended):
         watched = Watched()
         call = Background(lambda: hang({}, watched.context()))
         wait_for(watched.begun)
@@ -104,7 +104,7 @@ def test_ctrl_c_cancels_the_call_at_the_server(server: Server) -> None:
             interrupt_main()
 
     with (
-        server.opened("hang", "ended") as (hang, ended),
+        server.open("hang", "ended") as (hang, ended),
         start_over_http([reply(calls=[("hang", {})])], tools=[hang], observers=[interrupt]) as story,
     ):
         with pytest.raises(KeyboardInterrupt):
@@ -114,7 +114,7 @@ def test_ctrl_c_cancels_the_call_at_the_server(server: Server) -> None:
 
 def test_closing_ends_the_calls_that_still_run(server: Server) -> None:
     """The waiting thread gets an error, and so does each later call."""
-    with server.opened("hang") as (hang,):
+    with server.open("hang") as (hang,):
         watched = Watched()
         call = Background(lambda: hang({}, watched.context()))
         wait_for(watched.begun)
@@ -128,7 +128,7 @@ def test_closing_ends_the_calls_that_still_run(server: Server) -> None:
 def test_an_exception_of_the_block_comes_out_as_it_is(server: Server) -> None:
     """The task groups inside wrap neither it nor Ctrl-C."""
     for error in (KeyError("mine"), KeyboardInterrupt()):
-        with pytest.raises(type(error)) as caught, server.opened("echo"):
+        with pytest.raises(type(error)) as caught, server.open("echo"):
             raise error
         assert caught.value is error
 
@@ -145,7 +145,7 @@ def test_a_server_that_does_not_start_raises_at_once(program: Any, kind: type[Ex
 
 def test_a_choice_that_the_server_does_not_have_closes_the_connection(server: Server) -> None:
     """The error is not wrapped."""
-    with pytest.raises(BadTool, match="it has: echo"), server.opened("echo", only=["echoes"]):
+    with pytest.raises(BadTool, match="it has: echo"), server.open("echo", only=["echoes"]):
         pass
     assert [thread.name for thread in threading.enumerate() if "portal" in thread.name] == []
 

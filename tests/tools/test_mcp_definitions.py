@@ -31,19 +31,19 @@ OBJECT: dict[str, Any] = {"type": "object"}
 HINTS = {"read_only_hint": False, "destructive_hint": True, "idempotent_hint": False, "open_world_hint": True}
 
 
-def serving(tools: Sequence[Listed]) -> Server[Any]:
+def serve(tools: Sequence[Listed]) -> Server[Any]:
     """Make a server in this process that lists these tools."""
 
-    async def listed(context: ServerRequestContext, asked: PaginatedRequestParams | None) -> ListToolsResult:
+    async def list_tools(context: ServerRequestContext, asked: PaginatedRequestParams | None) -> ListToolsResult:
         return ListToolsResult(tools=list(tools))
 
     async def call(context: ServerRequestContext, asked: CallToolRequestParams) -> CallToolResult:
         return CallToolResult(content=[])
 
-    return Server("test", on_list_tools=listed, on_call_tool=call)
+    return Server("test", on_list_tools=list_tools, on_call_tool=call)
 
 
-def taken(
+def take(
     *names: str, schema: dict[str, Any] | None = None, annotations: Any = None, **options: Any
 ) -> list[Tool[..., Any]]:
     """Return the tools of a server that lists these names."""
@@ -51,7 +51,7 @@ def taken(
     async def main() -> list[Tool[..., Any]] | Exception:
         tools = [Listed(name=name, input_schema=schema or OBJECT, annotations=annotations) for name in names]
         chosen: McpOptions = options  # type: ignore[assignment] # wrong ones are the point of some tests
-        async with Client(serving(tools)) as client:
+        async with Client(serve(tools)) as client:
             try:
                 return await mcp_tools(client, **chosen)
             except Exception as error:  # noqa: BLE001 - the client would make a group of it
@@ -66,14 +66,14 @@ def taken(
 def test_invalid_characters_in_names_become_underscores() -> None:
     """MCP allows dots and slashes, and does not enforce its own rule."""
     names = ["read", "files.read", "files/write", "ein Ümlaut", "a-b_c"]
-    assert [tool.name for tool in taken(*names)] == ["read", "files_read", "files_write", "ein__mlaut", "a-b_c"]
+    assert [tool.name for tool in take(*names)] == ["read", "files_read", "files_write", "ein__mlaut", "a-b_c"]
 
 
 def test_only_takes_tools_by_the_servers_names_in_the_servers_order() -> None:
     """The prefix is not part of these names."""
-    tools = taken("a", "b.c", "d", only=["d", "b.c"], prefix="x_")
+    tools = take("a", "b.c", "d", only=["d", "b.c"], prefix="x_")
     assert [tool.name for tool in tools] == ["x_b_c", "x_d"]
-    assert taken("a", only=[]) == []
+    assert take("a", only=[]) == []
 
 
 def test_options_hold_for_every_tool() -> None:
@@ -82,7 +82,7 @@ def test_options_hold_for_every_tool() -> None:
     def needs(call: Any) -> bool:
         return True
 
-    for tool in taken("a", "b", needs_approval=needs, effect="pure", timeout=3):
+    for tool in take("a", "b", needs_approval=needs, effect="pure", timeout=3):
         assert (tool.needs_approval, tool.effect, tool.timeout, tool.is_async) == (needs, "pure", 3, True)
 
 
@@ -100,13 +100,13 @@ def test_an_invalid_tool_or_option_is_refused_with_the_remedy() -> None:
     ]
     for names, options, words in cases:
         with pytest.raises(BadTool) as caught:
-            taken(*names, **options)
+            take(*names, **options)
         assert [word for word in words if word not in str(caught.value)] == []
 
 
 def test_a_schema_is_always_that_of_an_object() -> None:
     """The API requires the type. The other keys stay unchanged, in their order."""
-    (tool,) = taken("a", schema={"$schema": "http://json-schema.org/draft-07/schema#", "title": "A", "type": "object"})
+    (tool,) = take("a", schema={"$schema": "http://json-schema.org/draft-07/schema#", "title": "A", "type": "object"})
     assert tool.definition() == {
         "name": "a",
         "input_schema": {"type": "object", "$schema": "http://json-schema.org/draft-07/schema#", "title": "A"},
@@ -121,7 +121,7 @@ def test_a_broken_tool_can_be_left_out() -> None:
     ]
 
     async def main() -> list[str]:
-        async with Client(serving(tools)) as client:
+        async with Client(serve(tools)) as client:
             return [tool.name for tool in await mcp_tools(client, only=["good"])]
 
     assert anyio.run(main) == ["good"]
@@ -131,7 +131,7 @@ def test_a_broken_tool_can_be_left_out() -> None:
 @examples(20)
 def test_the_hints_of_the_server_are_those_that_it_gives(given: dict[str, bool | None]) -> None:
     """With the defaults of the protocol for the others. They never change the effect of the tool."""
-    (tool,) = taken("a", annotations=Hints.model_validate(given, by_name=True))
+    (tool,) = take("a", annotations=Hints.model_validate(given, by_name=True))
     wanted = HINTS | {name: value for name, value in given.items() if value is not None}
     assert tool.annotations == ToolAnnotations(**wanted)
     assert (tool.effect, tool.needs_approval) == ("once", False)
@@ -140,6 +140,6 @@ def test_the_hints_of_the_server_are_those_that_it_gives(given: dict[str, bool |
 
 def test_a_server_without_annotations_has_the_defaults() -> None:
     """A tool of another kind has no hints at all."""
-    (tool,) = taken("a")
+    (tool,) = take("a")
     assert tool.annotations == ToolAnnotations(**HINTS)
     assert transfer.annotations is None

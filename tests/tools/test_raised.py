@@ -25,7 +25,7 @@ class Careless(ToolError):
         """Forget the content."""
 
 
-def noted(exc: Exception, *notes: Any) -> Exception:
+def add_notes(exc: Exception, *notes: Any) -> Exception:
     for note in notes:
         exc.add_note(note)
     return exc
@@ -43,13 +43,13 @@ def test_an_exception_becomes_text() -> None:
         (ValueError("x" * 5000), "ValueError: " + "x" * 4083 + "…"),
         (ValueError("x" * 4084), "ValueError: " + "x" * 4084),
         (TypeError("bad <object object at 0x7ffa1726ca90>"), "TypeError: bad <object object>"),
-        (noted(ValueError("no"), "try 5", "or 6"), "ValueError: no\ntry 5\nor 6"),
+        (add_notes(ValueError("no"), "try 5", "or 6"), "ValueError: no\ntry 5\nor 6"),
         (
             OSError(2, "No such file or directory", "a.txt"),
             "FileNotFoundError: [Errno 2] No such file or directory: 'a.txt'",
         ),
         (ToolError("the disk is full"), "the disk is full"),
-        (noted(ToolError("full"), "free: 0"), "full\nfree: 0"),
+        (add_notes(ToolError("full"), "free: 0"), "full\nfree: 0"),
         (ToolError("\udfff"), "\N{REPLACEMENT CHARACTER}"),
         (ToolError("x" * 5000), "x" * 5000),
         (ToolError(" "), "ToolError"),
@@ -63,7 +63,7 @@ def test_an_exception_becomes_text() -> None:
         (SdkToolError("sdk"), "sdk"),
         (SdkToolError([{"type": "text", "text": "sdk"}]), "sdk"),
         (ToolError([SAID, IMAGE, "x", 5]), "one\n[image]\nx\n5"),  # type: ignore[list-item]
-        (noted(ToolError([SAID]), "b"), "one\nb"),
+        (add_notes(ToolError([SAID]), "b"), "one\nb"),
     ]
     for exc, words in cases:
         assert describe_failure(exc) == error(exc) == words
@@ -71,8 +71,8 @@ def test_an_exception_becomes_text() -> None:
 
 def test_a_group_is_an_indented_list() -> None:
     """Notes stay with their exception; the whole text has at most 4096 characters."""
-    inner = ExceptionGroup("network", [noted(OSError("reset"), "host a"), KeyError("b")])
-    group = noted(ExceptionGroup("two tasks failed", [ValueError("no"), inner]), "of 3")
+    inner = ExceptionGroup("network", [add_notes(OSError("reset"), "host a"), KeyError("b")])
+    group = add_notes(ExceptionGroup("two tasks failed", [ValueError("no"), inner]), "of 3")
     assert describe_failure(group) == (
         "ExceptionGroup: two tasks failed\n"
         "- ValueError: no\n"

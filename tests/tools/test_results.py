@@ -11,7 +11,7 @@ import pytest
 from anthropic.types import TextBlock
 from anthropic.types.beta import BetaTextBlock
 
-from tests.tools.answering import BY_CODE, OF_TOOLSET, PDF, answer, error, png, sent, text
+from tests.tools.answering import BY_CODE, OF_TOOLSET, PDF, answer, error, png, send, text
 from toolloop.responses import (
     EmptyResponse,
     FileResponse,
@@ -85,7 +85,7 @@ def test_content_blocks_stay_unchanged() -> None:
     ]
     for wrap in wrap_cases:
         for block in block_cases:
-            assert sent(wrap(block)) == [block]
+            assert send(wrap(block)) == [block]
             assert content_of(wrap(block)) == content_of(content_of(wrap(block))) == [block]
 
 
@@ -103,14 +103,14 @@ def test_sdk_blocks_become_the_json_that_the_sdk_would_send() -> None:
     cases: list[Any] = [TextBlock, BetaTextBlock]
     for kind in cases:
         block = kind.construct(type="text", text="a")
-        assert sent([block]) == sent(RawOutputs([block])) == text("a")
+        assert send([block]) == send(RawOutputs([block])) == text("a")
 
 
 def test_a_list_of_blocks_and_responses_is_content() -> None:
     """In order."""
-    blocks = sent([TextResponse("Here:"), PICTURE, URL_IMAGE, LinkResponse("a", "b")])
+    blocks = send([TextResponse("Here:"), PICTURE, URL_IMAGE, LinkResponse("a", "b")])
     assert [block["type"] for block in blocks] == ["text", "image", "image", "text"]
-    assert sent([EmptyResponse(), EmptyResponse()]) == [*text("ok"), *text("ok")]
+    assert send([EmptyResponse(), EmptyResponse()]) == [*text("ok"), *text("ok")]
 
 
 DATA: dict[str, tuple[Any, str]] = {
@@ -146,7 +146,7 @@ def test_every_other_list_is_data() -> None:
     """One item that is neither a block nor a response is enough; nothing is lost, blank texts included."""
     for value, json in DATA.values():
         assert content_of(value) == json
-        assert sent(value) == text(json)
+        assert send(value) == text(json)
         assert content_of(iter(value)) == json
 
 
@@ -155,8 +155,8 @@ def test_raw_outputs_take_texts_files_and_responses(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_text("in the file")
     outputs = RawOutputs(["Look:", path, b"bytes", TextResponse("b"), PICTURE, URL_IMAGE])
-    assert sent(outputs)[:4] == [*text("Look:"), *text("in the file"), *text("bytes"), *text("b")]
-    assert [block["type"] for block in sent(outputs)[4:]] == ["image", "image"]
+    assert send(outputs)[:4] == [*text("Look:"), *text("in the file"), *text("bytes"), *text("b")]
+    assert [block["type"] for block in send(outputs)[4:]] == ["image", "image"]
     assert "No such file" in error(RawOutputs([tmp_path / "gone"]))
 
 
@@ -194,8 +194,8 @@ def test_content_that_the_api_would_refuse_is_an_error_result() -> None:
 
 def test_the_result_of_a_call_made_by_code_holds_only_text() -> None:
     """A file is named; any other block is refused."""
-    assert sent("text", asked=BY_CODE) == sent([SAID | {"text": "text"}], asked=BY_CODE) == text("text")
-    assert "cannot hold a block of type image" in sent(PICTURE, asked=BY_CODE)[0]["text"]
+    assert send("text", asked=BY_CODE) == send([SAID | {"text": "text"}], asked=BY_CODE) == text("text")
+    assert "cannot hold a block of type image" in send(PICTURE, asked=BY_CODE)[0]["text"]
     assert "may hold only text" in error([URL_IMAGE], asked=BY_CODE)
 
 
@@ -203,9 +203,9 @@ def test_the_result_of_a_toolset_member_holds_text_images_and_browser_states() -
     """It repeats the name of the toolset."""
     assert answer([URL_IMAGE], asked=OF_TOOLSET)["toolset_name"] == "computer"
     pdf = FileResponse("a.pdf", "application/pdf", PDF)
-    assert "cannot hold a block of type document" in sent(pdf, asked=OF_TOOLSET)[0]["text"]
+    assert "cannot hold a block of type document" in send(pdf, asked=OF_TOOLSET)[0]["text"]
     assert "may hold only browser_state, image, text" in error([DOCUMENT], asked=OF_TOOLSET)
-    assert sent([BROWSER], asked=OF_TOOLSET) == [BROWSER]
+    assert send([BROWSER], asked=OF_TOOLSET) == [BROWSER]
 
 
 def test_a_reference_to_an_unknown_tool_is_refused() -> None:

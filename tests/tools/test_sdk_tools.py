@@ -53,7 +53,7 @@ def run(obj: Any, given: dict[str, Any]) -> Any:
     return made.run(made.prepare(given), CONTEXT)
 
 
-def under_the_sdk(made: Any, given: Any) -> Any:
+def run_under_the_sdk(made: Any, given: Any) -> Any:
     result = made.call(given)
     return result.send(None) if inspect.iscoroutine(result) else result
 
@@ -74,7 +74,7 @@ def test_it_answers_as_under_the_sdk() -> None:
         (untyped, {"a": [1]}),
     ]
     for made, given in cases:
-        assert run(made, given) == under_the_sdk(made, given)
+        assert run(made, given) == run_under_the_sdk(made, given)
 
 
 def test_an_async_one_gives_an_awaitable() -> None:
@@ -99,7 +99,7 @@ def test_invalid_input_is_reported_field_by_field_and_the_function_does_not_run(
             as_tool(made).prepare(given)
         assert caught.value.problems == (problem,)
         with pytest.raises((ValueError, TypeError)):
-            under_the_sdk(made, given)
+            run_under_the_sdk(made, given)
 
 
 class Memory(BetaAbstractMemoryTool):

@@ -221,7 +221,7 @@ def of_ours(reply: dict[str, Any], *tools: Any, is_async: bool = False) -> tuple
     return provider.requests[-1]["messages"][-1]["content"], asked
 
 
-def plain(block: Mapping[str, Any]) -> Any:
+def to_plain(block: Mapping[str, Any]) -> Any:
     """A result in one form: the API takes a text and a list with one text block alike."""
     match block["content"]:
         case [{"type": "text", "text": str(text), **rest}] if not rest:
@@ -240,7 +240,7 @@ def test_each_member_runs_as_under_the_sdk_with_one_approval_each(kind: str, dat
     calls = [member(f"toolu_{name}", name, family, **data.draw(drawn[name])) for name in MEMBERS[family]]
     for call in calls:  # one reply each, because an error ends the rest
         sent, asked = of_ours(body(call), MAKERS[kind](), is_async=is_async)
-        assert [*map(plain, sent)] == [*map(plain, of_the_sdk(body(call), MAKERS[kind](), is_async=is_async))]
+        assert [*map(to_plain, sent)] == [*map(to_plain, of_the_sdk(body(call), MAKERS[kind](), is_async=is_async))]
         assert asked == [f"{family}.{call['name']}"]
 
 
@@ -250,8 +250,8 @@ def test_any_reply_is_answered_as_under_the_sdk(reply: dict[str, Any], is_async:
     """Also where a member fails, so that the rest of its toolset is not run, and that of the other one is."""
     kinds = KINDS[2:] if is_async else KINDS[:2]
     ours, asked = of_ours(reply, *(MAKERS[kind]() for kind in kinds), is_async=is_async)
-    assert [*map(plain, ours)] == [
-        *map(plain, of_the_sdk(reply, *(MAKERS[kind]() for kind in kinds), is_async=is_async))
+    assert [*map(to_plain, ours)] == [
+        *map(to_plain, of_the_sdk(reply, *(MAKERS[kind]() for kind in kinds), is_async=is_async))
     ]
     for family in MEMBERS:
         of_family = [block["name"] for block in reply["content"] if block["toolset_name"] == family]
@@ -262,7 +262,7 @@ def test_any_reply_is_answered_as_under_the_sdk(reply: dict[str, Any], is_async:
 # --- what ends the rest ---
 
 
-def ended(how: str, family: str) -> tuple[list[str], list[str]]:
+def end_call(how: str, family: str) -> tuple[list[str], list[str]]:
     """The results after a first call of a member that ended so, and what ran."""
     clock, ran = Clock(1000.0), list[str]()
     config = LoopConfig(decision_timeout=60.0)
@@ -272,11 +272,11 @@ def ended(how: str, family: str) -> tuple[list[str], list[str]]:
     made = MAKERS[family]()
     execute = made.execute
 
-    def noted(context: Any, name: Any, given: Any) -> Any:
+    def note(context: Any, name: Any, given: Any) -> Any:
         ran.append(name)
         return execute(context, name, given)
 
-    made.execute = noted
+    made.execute = note
     handle = ToolLoopHandle(provider, params=PARAMS, tools=[made], config=config, clock=clock)
     turn = handle.next_turn()
     assert isinstance(turn, Yielded)
@@ -292,21 +292,21 @@ def ended(how: str, family: str) -> tuple[list[str], list[str]]:
         handle.decide({call.id: Approve() for call in turn.pending})
         turn.continue_loop()
     results = provider.requests[-1]["messages"][-1]["content"]
-    return [plain(block)["content"] for block in results if block["type"] == "tool_result"], ran
+    return [to_plain(block)["content"] for block in results if block["type"] == "tool_result"], ran
 
 
 @pytest.mark.parametrize("family", MEMBERS)
 @pytest.mark.parametrize("how", ["denied", "expired", "answered", "failed", "raised"])
 def test_the_rest_is_not_run_after_an_error(how: str, family: str) -> None:
     """No approval is asked for it. The model reads the API's own text."""
-    results, ran = ended(how, family)
+    results, ran = end_call(how, family)
     assert results[1] == HALTED.format("computer " if family == "computer" else "")
     assert ran == (["key"] if how in ("failed", "raised") else [])
 
 
 @pytest.mark.parametrize("family", MEMBERS)
 def test_the_rest_runs_after_a_member_that_ended_well(family: str) -> None:
-    results, ran = ended("well", family)
+    results, ran = end_call("well", family)
     assert (len(results), ran) == (2, ["key", "screenshot"])
 
 

@@ -69,7 +69,7 @@ PAIRS: dict[str, tuple[Any, Any, Any]] = {
 }
 
 
-def taking(annotation: Any) -> Tool[..., Any]:
+def make_taking(annotation: Any) -> Tool[..., Any]:
     """A tool with one parameter `x`."""
 
     def take(**given: Any) -> Any:
@@ -85,7 +85,7 @@ def taking(annotation: Any) -> Tool[..., Any]:
 def test_an_input_becomes_the_value_of_its_annotation_or_is_refused() -> None:
     """Validated as JSON: `"5"` and `true` are not integers, 5.0 is one."""
     for annotation, given, value in PAIRS.values():
-        made = taking(annotation)
+        made = make_taking(annotation)
         whole = {} if given is ABSENT else given if "y" in (given if isinstance(given, dict) else ()) else {"x": given}
         if value is REFUSED:
             with pytest.raises(InvalidInput):

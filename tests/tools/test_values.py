@@ -25,7 +25,7 @@ import pydantic.dataclasses
 import pytest
 from pydantic import BaseModel, Field, RootModel, field_serializer
 
-from tests.tools.answering import ADAPTER, error, said
+from tests.tools.answering import ADAPTER, error, read_said
 from toolloop.responses import JsonResponse
 
 
@@ -172,27 +172,27 @@ KINDS: dict[str, tuple[Any, Any]] = {
 def test_a_value_becomes_its_json() -> None:
     """Keys stay in order, integers keep their digits."""
     for value, plain in KINDS.values():
-        text = said(value)
+        text = read_said(value)
         assert json.loads(text) == plain
         assert text == json.dumps(plain, ensure_ascii=False, separators=(",", ":"))
 
 
 def test_a_json_response_is_data_even_if_it_is_text_or_blocks() -> None:
     """A str is quoted, and a list of blocks stays a list."""
-    assert said(JsonResponse("text")) == '"text"'
-    assert said(JsonResponse(None)) == "null"
-    assert said(JsonResponse([{"type": "text", "text": "a"}])) == '[{"type":"text","text":"a"}]'
+    assert read_said(JsonResponse("text")) == '"text"'
+    assert read_said(JsonResponse(None)) == "null"
+    assert read_said(JsonResponse([{"type": "text", "text": "a"}])) == '[{"type":"text","text":"a"}]'
 
 
 def test_a_lone_surrogate_becomes_the_replacement_character() -> None:
     """A request cannot carry it."""
-    assert said(["\udc00", {"a": "\ud800"}]) == '["\N{REPLACEMENT CHARACTER}",{"a":"\N{REPLACEMENT CHARACTER}"}]'
-    assert said({"\ud800": 1}) == '{"\N{REPLACEMENT CHARACTER}":1}'
+    assert read_said(["\udc00", {"a": "\ud800"}]) == '["\N{REPLACEMENT CHARACTER}",{"a":"\N{REPLACEMENT CHARACTER}"}]'
+    assert read_said({"\ud800": 1}) == '{"\N{REPLACEMENT CHARACTER}":1}'
 
 
 def test_a_set_is_a_sorted_list() -> None:
     """So a run that is repeated in another process sends the same bytes."""
-    assert said({"a": frozenset("fbdace")}) == '{"a":["a","b","c","d","e","f"]}'
+    assert read_said({"a": frozenset("fbdace")}) == '{"a":["a","b","c","d","e","f"]}'
 
 
 def failing() -> Iterator[int]:
@@ -210,7 +210,7 @@ def itself() -> list[Any]:
     return loop
 
 
-def deep(levels: int) -> Any:
+def nest(levels: int) -> Any:
     value: Any = 0
     for _ in range(levels):
         value = [value]
@@ -231,7 +231,7 @@ BAD: dict[str, tuple[Any, str]] = {
     "bytes that are not text": (lambda: {"a": b"\xff"}, "bytes that are not UTF-8 text; return them as a FileResponse"),
     "too many digits": (lambda: {"a": 10**5000}, "cannot be converted to JSON: ValueError"),
     "itself": (itself, "it contains itself, or is nested too deeply for JSON"),
-    "deep": (lambda: deep(2000), "it contains itself, or is nested too deeply for JSON"),
+    "deep": (lambda: nest(2000), "it contains itself, or is nested too deeply for JSON"),
     "two keys of one text": (lambda: {1: "a", "1": "b"}, "two of its keys are the same text in JSON"),
     "generator that raises": (failing, "it cannot be read: LookupError: row 2 is gone"),
     "generator that raises inside": (lambda: {"rows": failing()}, "LookupError: row 2 is gone"),

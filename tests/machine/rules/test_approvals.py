@@ -30,7 +30,7 @@ def asks(*demands: Demand, **more: Any) -> Wait:
     return Wait(Why.APPROVAL, demands=demands, **more)
 
 
-def asked(*demands: Demand, tool: str = "once", expires_in: float | None = None, **setup: Any) -> State:
+def ask(*demands: Demand, tool: str = "once", expires_in: float | None = None, **setup: Any) -> State:
     """A loop in which the call `c` waits for these demands."""
     return m.state_after(
         m.make_replied("tool_use", m.call("c", tool)), m.make_judged(c=asks(*demands, expires_in=expires_in)), **setup
@@ -52,13 +52,13 @@ def left(state: State) -> tuple[int, ...]:
     return count_missing(call.demands, list_approvals(call))
 
 
-def judged_again(state: State, result: PolicyResult | None) -> State:
+def judge_again(state: State, result: PolicyResult | None) -> State:
     return step(state, ev.Judged() if result is None else m.make_judged(c=result))
 
 
-def lost(*demands: Demand) -> State:
+def lose(*demands: Demand) -> State:
     """Ana and bo approved the call of a tool that cannot be repeated, it was started, and its driver died."""
-    state = says(says(asked(*demands), "ana", "finance"), "bo", "legal")
+    state = says(says(ask(*demands), "ana", "finance"), "bo", "legal")
     return m.go(state, ev.Continued(), ev.Started("c"), ev.Woken(), ev.TurnEnded())
 
 
@@ -67,7 +67,7 @@ def lost(*demands: Demand) -> State:
 
 def test_a_call_waits_until_so_many_persons_have_approved_it() -> None:
     """Spellings of one name are one person, and the approval that stands is kept."""
-    state = says(asked(TWO), "ana")
+    state = says(ask(TWO), "ana")
     assert (the_call(state).status, left(state)) == (Status.WAITING, (1,))
     assert says(state, "Ana ") == state
     state = says(state, "bo")
@@ -76,8 +76,8 @@ def test_a_call_waits_until_so_many_persons_have_approved_it() -> None:
 
 def test_one_approval_may_count_for_several_demands() -> None:
     """And two persons of one group do not meet the demand of another."""
-    assert the_call(says(asked(FINANCE, LEGAL), "ana", "finance", "legal")).status is Status.DECIDED
-    state = says(asked(FINANCE, LEGAL), "ana", "finance")
+    assert the_call(says(ask(FINANCE, LEGAL), "ana", "finance", "legal")).status is Status.DECIDED
+    state = says(ask(FINANCE, LEGAL), "ana", "finance")
     assert left(state) == (0, 1)
     assert left(says(state, "bo", "finance")) == (0, 1)
     assert the_call(says(state, "cy", "legal")).status is Status.DECIDED
@@ -96,26 +96,26 @@ def test_one_approval_may_count_for_several_demands() -> None:
 def test_an_approval_that_cannot_count_is_refused(demand: Demand, by: str | None, why: str) -> None:
     """With the reason, and what the call needs."""
     with pytest.raises(IllegalCommand, match=f"{why}.*once needs {demand.need} approval"):
-        says(asked(demand), by)
+        says(ask(demand), by)
 
 
 def test_a_nameless_approval_counts_where_any_person_may_approve() -> None:
     """As before there were demands, and for a fresh one."""
-    assert the_call(says(asked(), None)).status is Status.DECIDED
-    assert the_call(says(asked(Demand(fresh=True)), None)).status is Status.DECIDED
+    assert the_call(says(ask(), None)).status is Status.DECIDED
+    assert the_call(says(ask(Demand(fresh=True)), None)).status is Status.DECIDED
 
 
 def test_where_one_approval_is_not_enough_it_must_carry_the_digest() -> None:
     """Else it is unknown which input the person has seen."""
-    for state in (asked(TWO), says(asked(TWO), "ana"), says(asked(TWO), "ana", edit=2)):
+    for state in (ask(TWO), says(ask(TWO), "ana"), says(ask(TWO), "ana", edit=2)):
         with pytest.raises(DecisionConflict, match="without its digest"):
             says(state, "bo", digest=None)
-    assert the_call(says(asked(FINANCE), "ana", "finance", digest=None)).status is Status.DECIDED
+    assert the_call(says(ask(FINANCE), "ana", "finance", digest=None)).status is Status.DECIDED
 
 
 def test_a_denial_settles_also_by_a_person_who_approved() -> None:
     """A denial and an answer."""
-    state = says(asked(TWO), "ana")
+    state = says(ask(TWO), "ana")
     denied, answered = says(state, "ana", kind="deny"), says(state, "bo", kind="answer", content='"mine"')
     outcomes = [result.outcome for each in (denied, answered) if (result := the_call(each).result)]
     assert outcomes == [Outcome.DENIED, Outcome.ANSWERED]
@@ -126,7 +126,7 @@ def test_the_same_events_decide_and_approve() -> None:
     decision = DecisionRecord("approve", by="ana", via="handle", digest="x")
     event = ev.Approved((("c", decision),))
     with pytest.raises(DecisionConflict, match="digests differ"):
-        step(asked(TWO), event)
+        step(ask(TWO), event)
     with pytest.raises(IllegalCommand, match="a decision is not allowed"):
         step(m.state_after(), event)
 
@@ -136,7 +136,7 @@ def test_the_same_events_decide_and_approve() -> None:
 
 def test_an_edit_drops_the_approvals_and_is_the_first_of_the_new_input() -> None:
     """A person who saw the old input learns who has edited it."""
-    before = says(asked(TWO), "ana")
+    before = says(ask(TWO), "ana")
     edited = says(before, "bo", edit=2)
     call = the_call(edited)
     assert (call.effective_input, [each.by for each in call.approvals], call.edit) == ('{"a":2}', ["bo"], Edit.NEW)
@@ -149,8 +149,8 @@ def test_an_edit_drops_the_approvals_and_is_the_first_of_the_new_input() -> None
 
 def test_the_policy_judges_an_edit_by_any_person() -> None:
     """Its demand for a person of finance is not met by support."""
-    edited = step(says(asked(), "sue", "support", edit=50_000), ev.Continued())
-    waits = judged_again(edited, asks(FRESH, reason="more than 1,000"))
+    edited = step(says(ask(), "sue", "support", edit=50_000), ev.Continued())
+    waits = judge_again(edited, asks(FRESH, reason="more than 1,000"))
     call = the_call(waits)
     assert (call.status, call.reason, left(waits), call.edit) == (Status.WAITING, "more than 1,000", (1,), Edit.JUDGED)
     again = m.go(says(waits, "fay", "finance"), ev.Continued())
@@ -161,20 +161,20 @@ def test_the_policy_judges_an_edit_by_any_person() -> None:
 def test_a_policy_that_raises_on_an_edit_is_not_satisfied_by_its_author() -> None:
     """It counts only what is said while it fails, and the next failure is the same demand."""
     fails = [Demand(fresh=True, failed=True, reason=f"raised {each}") for each in ("OSError", "KeyError")]
-    waits = judged_again(step(says(asked(), "ana", edit=2), ev.Continued()), asks(fails[0]))
+    waits = judge_again(step(says(ask(), "ana", edit=2), ev.Continued()), asks(fails[0]))
     assert left(waits) == (1,)
     woken = m.go(says(waits, "bo"), ev.Continued(), ev.Woken())
-    assert the_call(judged_again(woken, asks(fails[1]))).status is Status.CLEARED
+    assert the_call(judge_again(woken, asks(fails[1]))).status is Status.CLEARED
 
 
 def test_a_wait_for_a_judged_edit_has_its_own_full_time_once() -> None:
     """A later wait has no more than is left."""
-    first = asked(expires_in=10.0)
+    first = ask(expires_in=10.0)
     edited = m.go(says(first, "ana", edit=2), ev.Continued(), ev.Ticked(at=8.0))
-    second = judged_again(edited, asks(TWO, expires_in=10.0))
+    second = judge_again(edited, asks(TWO, expires_in=10.0))
     assert (the_call(first).expires_at, the_call(second).expires_at) == (10.0, 18.0)
     woken = m.go(says(says(second, "bo"), "cy"), ev.Continued(), ev.Woken(), ev.Ticked(at=15.0))
-    assert the_call(judged_again(woken, asks(Demand(4), expires_in=10.0))).expires_at == 18.0
+    assert the_call(judge_again(woken, asks(Demand(4), expires_in=10.0))).expires_at == 18.0
 
 
 # --- rules that change -----------------------------------------------------------------------------------------------
@@ -185,34 +185,34 @@ def test_a_wait_for_a_judged_edit_has_its_own_full_time_once() -> None:
 )
 def test_after_a_take_over_the_newest_demands_hold(demand: Demand, *, waits: bool) -> None:
     """Approvals of the same input count, but for a fresh demand that is new."""
-    woken = m.go(says(asked(), "ana", "finance"), ev.Continued(), ev.Woken())
-    call = the_call(judged_again(woken, asks(demand)))
+    woken = m.go(says(ask(), "ana", "finance"), ev.Continued(), ev.Woken())
+    call = the_call(judge_again(woken, asks(demand)))
     assert (call.status is Status.WAITING) is waits
     assert [each.by for each in call.approvals] == (["ana"] if waits else [])
 
 
 def test_a_call_that_waited_never_runs_because_a_newer_rule_allows() -> None:
     """The demands that stand are met, or it waits."""
-    state = m.go(says(says(asked(TWO), "ana"), "bo"), ev.Continued(), ev.Woken())
+    state = m.go(says(says(ask(TWO), "ana"), "bo"), ev.Continued(), ev.Woken())
     for result in (None, m.APPROVE, m.approve({"a": 9})):
-        after = judged_again(state, result)
+        after = judge_again(state, result)
         assert (the_call(after).status, the_call(after).effective_input) == (Status.CLEARED, '{"a":1}')
-    rerun = m.go(lost(TWO), *[ev.Woken()] * 2)
+    rerun = m.go(lose(TWO), *[ev.Woken()] * 2)
     assert left(rerun) == (2,)
 
 
 def test_a_denial_by_a_newer_rule_wins() -> None:
     """Over any approval."""
-    woken = m.go(says(asked(), "ana"), ev.Continued(), ev.Woken())
-    assert the_call(judged_again(woken, m.DENY)).status is Status.SETTLED
+    woken = m.go(says(ask(), "ana"), ev.Continued(), ev.Woken())
+    assert the_call(judge_again(woken, m.DENY)).status is Status.SETTLED
 
 
 def test_an_equal_fresh_demand_keeps_its_approvals() -> None:
     """Else a worker that judges after each decision would never run the call."""
-    state = says(asked(evolve(FRESH, need=2)), "ana", "finance")
+    state = says(ask(evolve(FRESH, need=2)), "ana", "finance")
     state = m.go(says(state, "bo", "finance"), ev.Continued(), ev.Woken())
-    assert the_call(judged_again(state, asks(evolve(FRESH, need=2)))).status is Status.CLEARED
-    assert left(judged_again(state, asks(evolve(FRESH, need=2, rule_digest="2")))) == (2,)
+    assert the_call(judge_again(state, asks(evolve(FRESH, need=2)))).status is Status.CLEARED
+    assert left(judge_again(state, asks(evolve(FRESH, need=2, rule_digest="2")))) == (2,)
 
 
 # --- runs and copies -------------------------------------------------------------------------------------------------
@@ -220,43 +220,43 @@ def test_an_equal_fresh_demand_keeps_its_approvals() -> None:
 
 def test_a_rerun_needs_its_own_approvals_and_is_judged() -> None:
     """Two approved the start that was lost; a rerun needs two persons again, then the policy's consent."""
-    one = says(lost(TWO), "cy", kind="rerun")
+    one = says(lose(TWO), "cy", kind="rerun")
     assert (the_call(one).status, the_call(one).why, left(one)) == (Status.WAITING, Why.UNCERTAIN, (1,))
     both = step(says(one, "ana", kind="rerun"), ev.Continued())
     assert (m.phase(both), the_call(both).judged) == ("Judging", False)
-    assert the_call(judged_again(both, asks(TWO))).status is Status.CLEARED
-    stricter = the_call(judged_again(both, asks(Demand(3))))
+    assert the_call(judge_again(both, asks(TWO))).status is Status.CLEARED
+    stricter = the_call(judge_again(both, asks(Demand(3))))
     assert (stricter.status, stricter.why, stricter.expires_at) == (Status.WAITING, Why.UNCERTAIN, None)
-    denied = the_call(judged_again(both, m.DENY)).result
+    denied = the_call(judge_again(both, m.DENY)).result
     assert denied is not None
     assert denied.outcome is Outcome.UNCERTAIN
 
 
 def test_a_repeat_by_the_machine_is_the_same_run() -> None:
     """Its approvals stand, under the digest that it has now."""
-    state = says(says(asked(TWO, tool="keyed"), "ana"), "bo")
+    state = says(says(ask(TWO, tool="keyed"), "ana"), "bo")
     woken = m.go(state, ev.Continued(), ev.Started("c"), ev.Woken())
     assert left(woken) == (0,)
-    assert the_call(judged_again(woken, asks(TWO))).status is Status.CLEARED
-    assert left(says(judged_again(woken, asks(Demand(3))), "cy")) == (0,)
+    assert the_call(judge_again(woken, asks(TWO))).status is Status.CLEARED
+    assert left(says(judge_again(woken, asks(Demand(3))), "cy")) == (0,)
 
 
 def test_a_copy_needs_its_own_approvals() -> None:
     """And the demands of an edit are not those of the model's input."""
-    copied = fork(says(says(asked(TWO), "ana"), "bo", edit=2), "copy", 0.0)
+    copied = fork(says(says(ask(TWO), "ana"), "bo", edit=2), "copy", 0.0)
     call = the_call(copied)
     assert (call.approvals, call.effective_input, call.judged, left(copied)) == ((), '{"a":1}', False, (2,))
 
 
 def test_a_settled_call_that_a_caller_runs_again_needs_its_demands() -> None:
     """The order to run it again is one nameless approval."""
-    state = says(says(asked(TWO), "ana"), "bo")
+    state = says(says(ask(TWO), "ana"), "bo")
     state = m.go(state, ev.Continued(), ev.Started("c"), m.make_ended("c"))
     state = step(state, ev.HistoryTaken(reply=m.make_said(m.call("c")), rerun=("c",)))
     assert (the_call(state).status, left(state)) == (Status.WAITING, (2,))
 
 
-def without_its_approvals(state: State) -> State:
+def drop_approvals(state: State) -> State:
     """A state that no events lead to: the call is cleared, and its demands are not met."""
     call = the_call(state)._replace(approvals=(), decision=None)
     assert call.status is Status.CLEARED
@@ -265,19 +265,19 @@ def without_its_approvals(state: State) -> State:
 
 def test_a_call_whose_demands_are_not_met_does_not_start() -> None:
     """The start has a guard of its own, and so has a policy that allows."""
-    state = step(says(says(asked(TWO), "ana"), "bo"), ev.Continued())
-    judged = judged_again(without_its_approvals(step(state, ev.Woken())), None)
+    state = step(says(says(ask(TWO), "ana"), "bo"), ev.Continued())
+    judged = judge_again(drop_approvals(step(state, ev.Woken())), None)
     assert (the_call(judged).status, left(judged)) == (Status.WAITING, (2,))
     with pytest.raises(IllegalCommand, match="not a call that may start"):
-        step(without_its_approvals(judged_again(step(state, ev.Woken()), None)), ev.Started("c"))
+        step(drop_approvals(judge_again(step(state, ev.Woken()), None)), ev.Started("c"))
 
 
 # --- grants ----------------------------------------------------------------------------------------------------------
 
 
-def granted(*demands: Demand, by: str = "ana", groups: tuple[str, ...] = ("finance",)) -> State:
+def give_grant(*demands: Demand, by: str = "ana", groups: tuple[str, ...] = ("finance",)) -> State:
     """A person gave a grant with the call `c`; a later call of the same input is judged."""
-    state = says(asked(), by, *groups, remember=GrantSpec())
+    state = says(ask(), by, *groups, remember=GrantSpec())
     state = m.go(state, ev.Continued(), ev.Started("c"), m.make_ended("c"), ev.TurnEnded(), ev.Continued())
     return m.go(state, m.make_replied("tool_use", m.call("d")), m.make_judged(d=asks(*demands)))
 
@@ -297,23 +297,23 @@ def granted(*demands: Demand, by: str = "ana", groups: tuple[str, ...] = ("finan
 )
 def test_a_grant_speaks_for_its_giver(demands: tuple[Demand, ...], status: Status) -> None:
     """With the groups of then; never for two, and never for a fresh demand."""
-    assert the_call(granted(*demands), "d").status is status
+    assert the_call(give_grant(*demands), "d").status is status
 
 
 def test_a_grant_is_not_the_second_of_two_approvals() -> None:
     """Bo edits a call into what ana granted: a rule that wants two persons then needs a second one who decides."""
-    state = says(asked(), "ana", remember=GrantSpec())
+    state = says(ask(), "ana", remember=GrantSpec())
     state = m.go(state, ev.Continued(), ev.Started("c"), m.make_ended("c"), ev.TurnEnded(), ev.Continued())
     state = m.go(state, m.make_replied("tool_use", m.call("c", input={"a": 2})), m.make_judged(c=asks()))
     state = step(says(state, "bo", edit=1), ev.Continued())
-    assert the_call(judged_again(state, asks())).status is Status.CLEARED
-    waits = judged_again(state, asks(TWO))
+    assert the_call(judge_again(state, asks())).status is Status.CLEARED
+    waits = judge_again(state, asks(TWO))
     assert (the_call(waits).status, left(waits)) == (Status.WAITING, (1,))
 
 
 def test_a_grant_that_is_revoked_leaves_the_demand_and_no_more_time() -> None:
     """The call waits for a person of the group, no longer than a first wait would have lasted."""
-    state = m.go(granted(FINANCE), ev.GrantRevoked("1/c"))
+    state = m.go(give_grant(FINANCE), ev.GrantRevoked("1/c"))
     call = the_call(state, "d")
     assert (call.status, call.why, count_missing(call.demands, list_approvals(call))) == (
         Status.WAITING,
@@ -325,8 +325,8 @@ def test_a_grant_that_is_revoked_leaves_the_demand_and_no_more_time() -> None:
 def test_a_grant_is_refused_where_its_giver_alone_is_not_enough() -> None:
     """But a person in both groups may give one where each asks for one."""
     with pytest.raises(IllegalCommand, match="a grant cannot be given"):
-        says(asked(TWO), "ana", remember=GrantSpec())
-    assert says(asked(FINANCE, LEGAL), "ana", "finance", "legal", remember=GrantSpec()).root.grants
+        says(ask(TWO), "ana", remember=GrantSpec())
+    assert says(ask(FINANCE, LEGAL), "ana", "finance", "legal", remember=GrantSpec()).root.grants
 
 
 # --- time ------------------------------------------------------------------------------------------------------------
@@ -366,7 +366,7 @@ def test_which_approvals_count() -> None:
 
 def test_a_decision_that_is_refused_changes_nothing() -> None:
     """All of a batch, or none."""
-    state = asked(TWO)
+    state = ask(TWO)
     with pytest.raises(CallerError):
         step(state, ev.Decided((("c", DecisionRecord("deny")), ("c", DecisionRecord("approve")))))
     assert the_call(state).status is Status.WAITING

@@ -12,15 +12,15 @@ from toolloop.machine.values.jsontext import decode, encode
 from toolloop.machine.values.setup import ToolFacts, drop_brought
 
 
-def defined(name: str, **more: object) -> str:
+def define(name: str, **more: object) -> str:
     return encode({"name": name, "input_schema": {"type": "object"}, **more})
 
 
-def brought(state: State) -> frozenset[str]:
+def list_brought(state: State) -> frozenset[str]:
     return state.root.setup.brought
 
 
-def said(*tools: str, name: str = "s1") -> ev.Said:
+def make_said(*tools: str, name: str = "s1") -> ev.Said:
     return ev.Said(name, (m.user("also"),), tools=tools)
 
 
@@ -30,8 +30,8 @@ def tools_of(state: State) -> list[str]:
 
 def test_what_a_person_brings_joins_the_tools_and_is_that_persons() -> None:
     """Twice in one message counts once: the first definition stays."""
-    state = fold([m.make_opened(), said(defined("where", description="1"), defined("where", description="2"))])
-    assert (tools_of(state), brought(state)) == (["where"], frozenset({"where"}))
+    state = fold([m.make_opened(), make_said(define("where", description="1"), define("where", description="2"))])
+    assert (tools_of(state), list_brought(state)) == (["where"], frozenset({"where"}))
     assert state.root.setup.find_definitions()["where"]["description"] == "1"
 
 
@@ -40,32 +40,32 @@ def test_a_tool_that_the_loop_has_or_had_is_left_as_it_is() -> None:
     params = encode({"tools": [{"type": "web_search", "name": "search"}, {"type": "nameless"}]})
     gone = ToolFacts("lost", "once", "always", "d9")
     opened = m.make_opened(params=params, gone_tools=(gone,), gone=frozenset({"older"}))
-    state = fold([opened, said(*map(defined, ("once", "search", "lost", "older")))])
-    assert (state.root.setup, brought(state)) == (opened.setup, frozenset())
+    state = fold([opened, make_said(*map(define, ("once", "search", "lost", "older")))])
+    assert (state.root.setup, list_brought(state)) == (opened.setup, frozenset())
 
 
 def test_a_tool_that_is_taken_out_of_the_parameters_is_nobodys() -> None:
     """If the server defines it later, it is the server's."""
-    state = fold([m.make_opened(), said(defined("where"), defined("there"))])
-    state = step(state, ev.Changed(encode({"tools": [decode(defined("there"))]}), ("tools",)))
-    assert brought(state) == {"there"}
-    state = step(state, ev.Changed(encode({"tools": [decode(defined("where"))]}), ("tools",)))
-    assert (tools_of(state), brought(state)) == (["where"], frozenset())
+    state = fold([m.make_opened(), make_said(define("where"), define("there"))])
+    state = step(state, ev.Changed(encode({"tools": [decode(define("there"))]}), ("tools",)))
+    assert list_brought(state) == {"there"}
+    state = step(state, ev.Changed(encode({"tools": [decode(define("where"))]}), ("tools",)))
+    assert (tools_of(state), list_brought(state)) == (["where"], frozenset())
 
 
 def test_another_driver_keeps_what_was_brought() -> None:
-    state = fold([m.make_opened(), said(defined("where"))])
+    state = fold([m.make_opened(), make_said(define("where"))])
     woken = step(state, ev.Woken(evolve(state.root.setup, tools=m.OTHER_TOOLS)))
-    assert (tools_of(woken), brought(woken)) == (["where"], frozenset({"where"}))
-    assert brought(step(state, ev.Woken(evolve(state.root.setup, params="{}")))) == frozenset()
+    assert (tools_of(woken), list_brought(woken)) == (["where"], frozenset({"where"}))
+    assert list_brought(step(state, ev.Woken(evolve(state.root.setup, params="{}")))) == frozenset()
 
 
 def test_a_brought_tool_is_dropped_for_one_of_the_same_name() -> None:
     """The rest of the parameters stays, also what has no name. Tools that were not brought stay, too."""
     params = encode({"model": "m", "tools": [{"type": "nameless"}, {"name": "own"}]})
-    setup = step(fold([m.make_opened(params=params)]), said(defined("where"))).root.setup
+    setup = step(fold([m.make_opened(params=params)]), make_said(define("where"))).root.setup
     assert drop_brought(setup, {"own"}) is setup
     dropped = drop_brought(setup, {"where", "own"})
     assert (dropped.params, dropped.brought) == (params, frozenset())
-    alone = step(fold([m.make_opened(params=encode({"model": "m"}))]), said(defined("where"))).root.setup
+    alone = step(fold([m.make_opened(params=encode({"model": "m"}))]), make_said(define("where"))).root.setup
     assert drop_brought(alone, {"where"}).params == encode({"model": "m"})

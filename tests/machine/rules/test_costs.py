@@ -150,7 +150,7 @@ def test_costs_of_a_reply_may_be_more_or_fewer_than_its_parts(costs: list[Cost])
 # --- a budget ---
 
 
-def spent(*costs: Cost, limit: str = "5") -> State:
+def spend(*costs: Cost, limit: str = "5") -> State:
     """Return a loop with this budget after replies with these costs, each of a user turn."""
     state = m.state_after(limits=Limits(budget=Budget(cost=Decimal(limit))))
     for cost in costs:
@@ -160,8 +160,8 @@ def spent(*costs: Cost, limit: str = "5") -> State:
 
 def test_no_request_begins_once_the_budget_is_spent() -> None:
     """At the very figure; before it, the next one begins."""
-    assert outstanding(spent(Cost(Decimal("2.5")), Cost(Decimal("2.499")))) == (SendRequest(),)
-    state = spent(Cost(Decimal("2.5")), Cost(Decimal("2.5")))
+    assert outstanding(spend(Cost(Decimal("2.5")), Cost(Decimal("2.499")))) == (SendRequest(),)
+    state = spend(Cost(Decimal("2.5")), Cost(Decimal("2.5")))
     assert outstanding(state) == (EndTurn(),)
     assert count_left(state.root)["cost"] == 0.0
     assert m.termination(step(state, ev.TurnEnded())) == BudgetExceeded("cost", Decimal(5), Decimal("5.0"))
@@ -169,9 +169,9 @@ def test_no_request_begins_once_the_budget_is_spent() -> None:
 
 def test_a_model_without_a_price_ends_the_loop() -> None:
     """What it cost is unknown, so that the budget may be spent."""
-    state = step(spent(Cost(Decimal(1), is_partial=True, unpriced=("new",))), ev.TurnEnded())
+    state = step(spend(Cost(Decimal(1), is_partial=True, unpriced=("new",))), ev.TurnEnded())
     assert m.termination(state) == BudgetExceeded("cost", Decimal(5), Decimal(1))
-    assert outstanding(spent(Cost(Decimal(1), is_partial=True))) == (SendRequest(),)
+    assert outstanding(spend(Cost(Decimal(1), is_partial=True))) == (SendRequest(),)
 
 
 def test_without_prices_nothing_is_spent() -> None:

@@ -37,18 +37,18 @@ ONE = m.make_replied("tool_use", m.call("c"))
 TWO = m.make_replied("tool_use", m.call("c", "pure"), m.call("d", "pure"))
 
 
-def asking(why: Why = Why.APPROVAL, **changes: Any) -> State:
+def ask(why: Why = Why.APPROVAL, **changes: Any) -> State:
     """A loop in which the call `c` waits."""
     return m.state_after(ONE, m.asks("c", why=why), **changes)
 
 
-def lost(tool: str = "once", *events: ev.Event) -> State:
+def lose(tool: str = "once", *events: ev.Event) -> State:
     """A loop in which the call `c` was started, and its driver is gone."""
     return m.state_after(m.make_replied("tool_use", m.call("c", tool)), ev.Started("c"), ev.Woken(), *events)
 
 
-def uncertain() -> State:
-    return lost("once", ev.TurnEnded())
+def make_uncertain() -> State:
+    return lose("once", ev.TurnEnded())
 
 
 def outcome(state: State, call_id: str = "c") -> Outcome | None:
@@ -110,7 +110,7 @@ DECISIONS = {"approve": m.APPROVE, "deny": m.DENY, "answer": m.answer(), "rerun"
 @pytest.mark.parametrize("why", Why)
 def test_each_kind_of_waiting_takes_its_own_decisions(why: Why, kind: str) -> None:
     """The whole product: what is taken, and what is refused with the reason."""
-    state = uncertain() if why is Why.UNCERTAIN else asking(why)
+    state = make_uncertain() if why is Why.UNCERTAIN else ask(why)
     if kind in TAKES[why]:
         assert the_call(step(state, m.make_decided(c=DECISIONS[kind]))).status is TAKES[why][kind]
     else:
@@ -121,7 +121,7 @@ def test_each_kind_of_waiting_takes_its_own_decisions(why: Why, kind: str) -> No
 
 def test_a_decision_is_as_old_as_the_loop() -> None:
     """It is not older than the call it decides, whatever a clock says."""
-    decided = m.go(asking(), ev.Ticked(at=70.0), evolve(m.make_decided(c=evolve(m.DENY, at=3.0)), at=60.0))
+    decided = m.go(ask(), ev.Ticked(at=70.0), evolve(m.make_decided(c=evolve(m.DENY, at=3.0)), at=60.0))
     decision = the_call(decided).decision
     assert decision is not None
     assert decision.at == 70.0
@@ -157,10 +157,10 @@ def test_a_digest_tells_loop_iteration_place_run_name_and_input_apart() -> None:
 
 def test_what_was_decided_is_judged_again_after_a_wake() -> None:
     """The caller's word satisfies a question; a call that ran before and cannot run any more is uncertain."""
-    woken = m.go(asking(), m.make_decided(c=m.APPROVE), ev.Woken(), ev.Continued())
+    woken = m.go(ask(), m.make_decided(c=m.APPROVE), ev.Woken(), ev.Continued())
     assert outstanding(woken) == (Judge(calls=("c",)),)
     assert the_call(step(woken, m.asks("c"))).status is Status.CLEARED
-    rerun = m.go(uncertain(), m.make_decided(c=m.RERUN), ev.Woken(), ev.Continued())
+    rerun = m.go(make_uncertain(), m.make_decided(c=m.RERUN), ev.Woken(), ev.Continued())
     assert the_call(step(rerun, m.asks("c"))).status is Status.CLEARED
     gone = the_call(step(rerun, m.make_judged(c=Reject(Outcome.UNKNOWN_TOOL, "It is gone.")))).result
     assert gone is not None
@@ -172,7 +172,9 @@ def test_what_was_decided_is_judged_again_after_a_wake() -> None:
 # --- deadlines -------------------------------------------------------------------------------------------------------
 
 
-def timed(expires_in: float | None = 5.0, *, at: float = 100.0, why: Why = Why.APPROVAL, **changes: Any) -> State:
+def ask_with_time(
+    expires_in: float | None = 5.0, *, at: float = 100.0, why: Why = Why.APPROVAL, **changes: Any
+) -> State:
     """A loop in which `c` waits, from 100 s on, and `d` may run."""
     return m.state_after(TWO, evolve(m.make_judged(c=Wait(why, expires_in=expires_in)), at=at), **changes)
 
@@ -186,18 +188,18 @@ def test_a_call_waits_as_long_as_its_policy_says_or_else_the_setup(
     timeout: float | None, expires_in: float | None, deadline: float | None, why: Why
 ) -> None:
     """From when it starts to wait, by the latest time of any event; for ever where neither says anything."""
-    state = timed(expires_in, why=why, decision_timeout=timeout)
+    state = ask_with_time(expires_in, why=why, decision_timeout=timeout)
     assert the_call(state).expires_at == next_deadline(state) == deadline
     assert the_call(state, "d").expires_at is None
     late = m.state_after(TWO, ev.Ticked(at=100.0), evolve(m.make_judged(c=Wait(why, expires_in=expires_in)), at=1.0))
     assert the_call(late).expires_at == (None if expires_in is None else 100.0 + expires_in)
-    assert the_call(timed(1e300)).expires_at == 253_402_300_799.0  # the year 9999
+    assert the_call(ask_with_time(1e300)).expires_at == 253_402_300_799.0  # the year 9999
 
 
 @pytest.mark.parametrize(("at", "expired"), [(104.999, False), (105.0, True), (1e9, True)])
 def test_at_the_deadline_it_is_too_late(at: float, *, expired: bool) -> None:
     """Exactly at it too; the call has an error of its own kind, and no person decided."""
-    state = step(timed(), ev.Ticked(at=at))
+    state = step(ask_with_time(), ev.Ticked(at=at))
     assert outcome(state) == (Outcome.EXPIRED if expired else None)
     if expired:
         call = the_call(state)
@@ -207,7 +209,7 @@ def test_at_the_deadline_it_is_too_late(at: float, *, expired: bool) -> None:
 
 def test_an_expired_call_that_had_run_is_not_said_not_to_have_run() -> None:
     """Started, lost, and then asked whether it may run again: the outcome of the first run is unknown."""
-    asked = m.go(lost("pure"), evolve(m.make_judged(c=Wait(Why.APPROVAL, expires_in=5.0)), at=100.0))
+    asked = m.go(lose("pure"), evolve(m.make_judged(c=Wait(Why.APPROVAL, expires_in=5.0)), at=100.0))
     result = the_call(step(asked, ev.Ticked(at=105.0))).result
     assert result is not None
     assert result.outcome is Outcome.EXPIRED
@@ -216,7 +218,9 @@ def test_an_expired_call_that_had_run_is_not_said_not_to_have_run() -> None:
 
 def test_an_uncertain_call_waits_for_ever() -> None:
     """Nothing is to be gained by guessing how it ended; not even if it had waited before it ran."""
-    approved = m.go(timed(), m.make_decided(c=m.APPROVE), ev.Woken(m.setup(tools=())))  # nothing may be repeated
+    approved = m.go(
+        ask_with_time(), m.make_decided(c=m.APPROVE), ev.Woken(m.setup(tools=()))
+    )  # nothing may be repeated
     again = m.go(approved, ev.Continued(), ev.Started("c"), ev.Woken(), ev.Ticked(at=1e9))
     call = the_call(again)
     assert (call.status, call.why, call.expires_at, next_deadline(again)) == (
@@ -243,20 +247,20 @@ def test_an_uncertain_call_waits_for_ever() -> None:
 def test_a_deadline_binds_with_and_without_a_tick(event: ev.Event) -> None:
     """Whatever is recorded first: the call has expired by then, and the event finds it so."""
     late = evolve(event, at=105.0)
-    state = step(timed(), late)
+    state = step(ask_with_time(), late)
     assert outcome(state) is Outcome.EXPIRED
-    assert state == step(step(timed(), ev.Ticked(at=105.0)), late)
+    assert state == step(step(ask_with_time(), ev.Ticked(at=105.0)), late)
 
 
 @pytest.mark.parametrize("decision", [m.APPROVE, m.DENY, m.answer()])
 @pytest.mark.parametrize("ticked", [False, True])
 def test_a_decision_that_comes_too_late_is_refused(decision: DecisionRecord, *, ticked: bool) -> None:
     """It says that the call expired, and when; one in time counts however late it is carried out."""
-    state = step(timed(), ev.Ticked(at=105.0)) if ticked else timed()
+    state = step(ask_with_time(), ev.Ticked(at=105.0)) if ticked else ask_with_time()
     with pytest.raises(AlreadyDecided, match=r"'c' expired at 1970-01-01T00:01:45\+00:00") as refused:
         step(state, evolve(m.make_decided(c=decision), at=105.0))
     assert refused.value.call == "c"
-    in_time = m.go(timed(), evolve(m.make_decided(c=m.APPROVE), at=104.9), ev.Ticked(at=1e9))
+    in_time = m.go(ask_with_time(), evolve(m.make_decided(c=m.APPROVE), at=104.9), ev.Ticked(at=1e9))
     assert the_call(in_time).status is Status.DECIDED
 
 
@@ -271,7 +275,7 @@ def test_a_call_whose_end_is_unknown_is_repeated_or_uncertain(tool: str, cancell
     """Cancelled: settled if it may be repeated. Lost with its driver: judged and run again then. Else it waits."""
     reply = m.make_replied("tool_use", m.call("c", tool))
     one = the_call(m.state_after(reply, ev.Started("c"), ev.Ended("c", None)))
-    other = lost(tool)
+    other = lose(tool)
     assert (one.status, the_call(other).status) == (cancelled, woken)
     assert isinstance(other.root.phase, Judging) == (woken == "cleared")
     assert (one.why is Why.UNCERTAIN) == (cancelled == "waiting")
@@ -290,7 +294,7 @@ def test_an_uncertain_call_holds_up_its_round_under_barrier() -> None:
     assert m.phase(m.state_after(*two)) == "decision_required"
     assert outstanding(m.state_after(*two, execution="ready")) == (RunCall("d"),)
     again = m.go(
-        uncertain(), m.make_decided(c=m.RERUN), ev.Continued(), ev.Started("c"), m.make_ended("c"), ev.TurnEnded()
+        make_uncertain(), m.make_decided(c=m.RERUN), ev.Continued(), ev.Started("c"), m.make_ended("c"), ev.TurnEnded()
     )
     assert list(again.root.started) == ["c", "c"]
 
@@ -306,13 +310,13 @@ RERUN = (ev.TurnEnded(), m.make_decided(c=m.RERUN))
     ("state", "status"),
     [
         (m.state_after(ONE, ev.Started("c")), Status.RUNNING),
-        (lost("once"), Status.WAITING),
-        (lost("once", ev.TurnEnded()), Status.WAITING),
-        (lost("pure"), Status.CLEARED),
-        (lost("pure", m.make_judged()), Status.CLEARED),
-        (lost("pure", m.asks("c")), Status.WAITING),
-        (lost("pure", m.asks("c"), m.make_decided(c=m.APPROVE)), Status.DECIDED),
-        (lost("pure", m.make_judged(), ev.Started("c")), Status.RUNNING),
+        (lose("once"), Status.WAITING),
+        (lose("once", ev.TurnEnded()), Status.WAITING),
+        (lose("pure"), Status.CLEARED),
+        (lose("pure", m.make_judged()), Status.CLEARED),
+        (lose("pure", m.asks("c")), Status.WAITING),
+        (lose("pure", m.asks("c"), m.make_decided(c=m.APPROVE)), Status.DECIDED),
+        (lose("pure", m.make_judged(), ev.Started("c")), Status.RUNNING),
     ],
 )
 def test_the_end_of_a_run_settles_its_call_wherever_it_stands(state: State, status: Status) -> None:
@@ -328,26 +332,26 @@ def test_the_end_of_a_run_settles_its_call_wherever_it_stands(state: State, stat
 )
 def test_an_end_of_no_run_of_this_round_changes_nothing(late: ev.Ended) -> None:
     """Another iteration, another call, a run that never was. Nor does one of a call that never ran."""
-    for state in (m.state_after(ONE, ev.Started("c")), lost("once"), lost("pure")):
+    for state in (m.state_after(ONE, ev.Started("c")), lose("once"), lose("pure")):
         assert step(state, late) == state
         assert step(state, evolve(late, result=None)) == state
-    for state in (m.state_after(ONE), asking()):
+    for state in (m.state_after(ONE), ask()):
         assert step(state, end()) == state
 
 
 @given(st.permutations([end(1, "first"), end(2, "second"), end(1, "first"), end(2, "other")]))
 def test_the_first_end_wins(ends: list[ev.Ended]) -> None:
     """Of two runs, and of two ends of one run; a decision that came before it, too."""
-    state = lost("pure", m.make_judged(), ev.Started("c"))
+    state = lose("pure", m.make_judged(), ev.Started("c"))
     assert the_call(m.go(state, *ends)).result == ends[0].result
     for decision in (m.answer("mine"), m.DENY):
-        decided = step(lost("once"), m.make_decided(c=decision))
+        decided = step(lose("once"), m.make_decided(c=decision))
         assert m.go(decided, *ends) == decided
 
 
 def test_a_cancellation_that_names_its_run_is_one_of_the_run_that_runs() -> None:
     """Of an earlier run it says nothing, and of one that has ended."""
-    again = lost("pure", m.make_judged(), ev.Started("c"))
+    again = lose("pure", m.make_judged(), ev.Started("c"))
     cancelled = ev.Ended("c", None, iteration=1, attempt=1)
     assert step(again, cancelled) == again
     assert outcome(step(again, evolve(cancelled, attempt=2))) is Outcome.CANCELLED
@@ -355,8 +359,8 @@ def test_a_cancellation_that_names_its_run_is_one_of_the_run_that_runs() -> None
 
 def test_after_a_rerun_only_the_new_run_counts() -> None:
     """Who runs it again has given up the first run; its end is late, before the new run starts and while it runs."""
-    assert outcome(step(lost("once", ev.TurnEnded()), end())) is Outcome.RETURNED
-    states = [lost("once", *RERUN), lost("once", *RERUN, ev.Continued())]
+    assert outcome(step(lose("once", ev.TurnEnded()), end())) is Outcome.RETURNED
+    states = [lose("once", *RERUN), lose("once", *RERUN, ev.Continued())]
     states.append(step(states[-1], ev.Started("c")))
     for state in states:
         assert step(state, end(1)) == state
@@ -388,7 +392,7 @@ def test_an_end_that_names_its_run_may_be_recorded_anywhere(name: str) -> None:
 @given(st.lists(st.sampled_from([*DECISIONS.values(), m.approve(EDIT)]), max_size=4), st.sampled_from(list(Why)))
 def test_a_call_is_decided_at_most_once(decisions: list[DecisionRecord], why: Why) -> None:
     """Whatever is said in whatever order: the first decision that is taken stands."""
-    state = uncertain() if why is Why.UNCERTAIN else asking(why)
+    state = make_uncertain() if why is Why.UNCERTAIN else ask(why)
     taken = []
     for decision in decisions:
         try:

@@ -91,7 +91,7 @@ def test_a_late_end_after_it_changes_nothing() -> None:
     assert step(state, evolve(m.make_ended("d"), iteration=1, attempt=1)) == state
 
 
-def nested(outer: str, inner: str) -> State:
+def nest(outer: str, inner: str) -> State:
     """`p` has a loop inside, whose call `a` waits until 105 s."""
     state = m.go(m.state_after(on_expiry=outer), *ask("", "p"))
     state = step(state, m.child(state, "p", on_expiry=inner))
@@ -100,12 +100,12 @@ def nested(outer: str, inner: str) -> State:
 
 def test_each_loop_of_a_tree_has_its_own_rule() -> None:
     """One inside a call ends for itself, and its call gets an error with the reason; the loop above goes on."""
-    state = step(nested("continue", "stop"), LATE)
+    state = step(nest("continue", "stop"), LATE)
     child = loop_inside(state)
     assert m.termination(child) == Expired("once")
     assert outstanding(state) == (Conclude("p"),)
     assert "expired (tool name: once)" in answer_of(child, Texts()).content
-    told = step(nested("stop", "continue"), LATE)
+    told = step(nest("stop", "continue"), LATE)
     assert not is_over(told.root)
     assert not is_over(loop_inside(told))
 

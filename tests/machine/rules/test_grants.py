@@ -35,7 +35,7 @@ def remember(grant: GrantSpec, edited: Any = None) -> DecisionRecord:
     return evolve(m.approve(edited), by="ana", reason="it is safe", remember=grant)
 
 
-def granted(grant: GrantSpec, tool: str = "once", edited: Any = None) -> State:
+def give_grant(grant: GrantSpec, tool: str = "once", edited: Any = None) -> State:
     """A loop in which a call was approved at 100 s, remembered, and run; its next request is due."""
     state = m.state_after(m.make_replied("tool_use", m.call("first", tool)), m.asks("first"))
     state = m.go(state, evolve(m.make_decided(first=remember(grant, edited)), at=100.0), ev.Continued())
@@ -43,7 +43,7 @@ def granted(grant: GrantSpec, tool: str = "once", edited: Any = None) -> State:
     return m.go(state, *judged, ev.Started("first"), m.make_ended("first"), ev.TurnEnded(), ev.Continued())
 
 
-def asked(state: State, tool: str = "once", given_: Any = None, wait: Wait = ASK, at: float = 0.0) -> State:
+def ask(state: State, tool: str = "once", given_: Any = None, wait: Wait = ASK, at: float = 0.0) -> State:
     """The loop after another call, `c`, of which its policy wants the caller's word."""
     call = m.call("c", tool, input={"a": 1} if given_ is None else given_)
     return m.go(state, m.make_replied("tool_use", call), evolve(m.make_judged(c=wait), at=at))
@@ -88,14 +88,14 @@ def test_it_is_for_the_exact_input_or_for_what_matches(
     grant: GrantSpec, edited: Any, tool: str, given_: Any, *, fits: bool
 ) -> None:
     """Of the tool of the call it was given with, as that ran, or of the tool that it names."""
-    assert runs(asked(granted(grant, edited=edited), tool=tool, given_=given_)) is fits
+    assert runs(ask(give_grant(grant, edited=edited), tool=tool, given_=given_)) is fits
 
 
 @pytest.mark.parametrize("uses", [1, 2, 3])
 def test_it_lets_as_many_calls_run_as_it_says(uses: int) -> None:
     """In the model's order; the next one waits. The call it was given with uses none up."""
     names = [f"c{number}" for number in range(uses + 1)]
-    state = m.go(granted(spec(uses=uses)), m.make_replied("tool_use", *map(m.call, names)), m.asks(*names))
+    state = m.go(give_grant(spec(uses=uses)), m.make_replied("tool_use", *map(m.call, names)), m.asks(*names))
     assert m.phase(state) == "decision_required"
     assert [the_call(state, name).status for name in names] == [*[Status.CLEARED] * uses, Status.WAITING]
     assert [grant.uses for grant in state.root.grants] == [0]
@@ -103,14 +103,14 @@ def test_it_lets_as_many_calls_run_as_it_says(uses: int) -> None:
 
 @pytest.mark.parametrize(("at", "stands"), [(199.9, True), (200.0, False), (201.0, False)])
 def test_it_stands_until_it_expires(at: float, *, stands: bool) -> None:
-    assert runs(asked(granted(spec(expires_at=200.0)), at=at)) is stands
+    assert runs(ask(give_grant(spec(expires_at=200.0)), at=at)) is stands
 
 
 def test_it_satisfies_no_other_question_and_overrules_no_person() -> None:
     """Not one that wants a fresh decision, nor one that needs a result; a denied or rejected call asks no question."""
     for wait in (FRESH, Wait(Why.EXTERNAL), Wait(Why.EXTERNAL, fresh=True)):
-        assert not runs(asked(granted(spec({})), wait=wait))
-    state = m.go(granted(spec({}, uses=1)), m.make_replied("tool_use", *map(m.call, "cde")))
+        assert not runs(ask(give_grant(spec({})), wait=wait))
+    state = m.go(give_grant(spec({}, uses=1)), m.make_replied("tool_use", *map(m.call, "cde")))
     state = step(state, ev.Judged((("c", m.DENY), ("d", Reject(Outcome.INVALID_INPUT, "bad")))))
     assert [the_call(state, name).status for name in "cde"] == ["settled", "settled", "cleared"]
     assert [grant.uses for grant in state.root.grants] == [1]
@@ -139,13 +139,13 @@ def test_only_an_approval_of_a_person_that_decides_is_remembered(decision: Decis
 @pytest.mark.parametrize("uses", [None, 1, 2])
 def test_a_call_that_runs_by_a_grant_uses_it_up_once_however_often_it_is_judged(tool: str, uses: int | None) -> None:
     """After waking, before it started or after it was lost: by the same grant, even if it is used up by now."""
-    state = asked(granted(spec({}, uses=uses), tool=tool), tool=tool)
+    state = ask(give_grant(spec({}, uses=uses), tool=tool), tool=tool)
     started = (ev.Started("c"),) if tool == "pure" else ()
     again = m.go(state, *started, ev.Woken(), m.asks("c"), ev.Woken(), m.asks("c"))
     assert runs(again)
     assert again.root.grants == state.root.grants
     assert [grant.uses for grant in again.root.grants] == [None if uses is None else uses - 1]
-    assert not runs(m.go(asked(granted(spec({}))), ev.Woken(), m.make_judged(c=FRESH)))
+    assert not runs(m.go(ask(give_grant(spec({}))), ev.Woken(), m.make_judged(c=FRESH)))
 
 
 @pytest.mark.parametrize(
@@ -153,14 +153,14 @@ def test_a_call_that_runs_by_a_grant_uses_it_up_once_however_often_it_is_judged(
 )
 def test_a_call_that_was_to_run_by_a_grant_waits_if_it_stands_no_more(gone: ev.Event) -> None:
     """Taken back, or expired: it asks, at once. What has started goes on without it."""
-    state = asked(granted(spec({}, expires_at=300.0)), at=200.0)
+    state = ask(give_grant(spec({}, expires_at=300.0)), at=200.0)
     again = step(state, gone)
     assert (the_call(again).status, the_call(again).decision) == (Status.WAITING, None)
     assert outstanding(again) == (EndTurn(),)
     assert m.phase(step(again, ev.TurnEnded())) == "decision_required"
-    running = step(asked(granted(spec({}))), ev.Started("c"))
+    running = step(ask(give_grant(spec({}))), ev.Started("c"))
     assert the_call(step(running, ev.GrantRevoked("1/first"))) == the_call(running)
-    limited = m.go(asked(granted(spec({}))), ev.Changed(limits=Limits(timeout=0.0)), ev.TurnEnded())
+    limited = m.go(ask(give_grant(spec({}))), ev.Changed(limits=Limits(timeout=0.0)), ev.TurnEnded())
     onward = m.go(limited, ev.GrantRevoked("1/first"), ev.Changed(limits=Limits()))
     assert the_call(onward).status is Status.WAITING
 

@@ -42,14 +42,14 @@ def drive(state: State, stop_reason: str = "tool_use", *, seconds: float = 0.0) 
     raise AssertionError("no limit ended the loop")
 
 
-def limited(**limits: Any) -> dict[str, Limits]:
+def make_limits(**limits: Any) -> dict[str, Limits]:
     return {"limits": Limits(**({"max_iterations": None, "max_pauses": None} | limits))}
 
 
 @given(st.integers(0, 12))
 def test_exactly_as_many_requests_are_answered_as_iterations_allowed(limit: int) -> None:
     """`max_iterations` replies, and not one more."""
-    end = drive(m.state_after(**limited(max_iterations=limit)))
+    end = drive(m.state_after(**make_limits(max_iterations=limit)))
     assert m.termination(end) == MaxIterations(limit)
     assert end.root.iterations == limit
 
@@ -57,7 +57,7 @@ def test_exactly_as_many_requests_are_answered_as_iterations_allowed(limit: int)
 @given(st.integers(0, 6))
 def test_a_pause_is_resumed_as_often_as_pauses_allowed(limit: int) -> None:
     """`max_pauses` resumptions in a row: one request more than that is answered."""
-    end = drive(m.state_after(**limited(max_pauses=limit)), "pause_turn")
+    end = drive(m.state_after(**make_limits(max_pauses=limit)), "pause_turn")
     assert m.termination(end) == PauseLimit(limit)
     assert end.root.iterations == limit + 1
 
@@ -66,7 +66,7 @@ def test_a_pause_is_resumed_as_often_as_pauses_allowed(limit: int) -> None:
 def test_a_budget_ends_the_loop_once_it_is_spent(limit: int, what: str) -> None:
     """No request and no tool starts when a part is spent; the error has the amount that was spent."""
     per_iteration = {"requests": 1, "tool_calls": 1, "input_tokens": 5, "output_tokens": 2, "total_tokens": 7}[what]
-    end = drive(m.state_after(**limited(budget=Budget(**{what: limit}))))
+    end = drive(m.state_after(**make_limits(budget=Budget(**{what: limit}))))
     rounds = -(-limit // per_iteration)
     used = rounds * per_iteration
     assert m.termination(end) == BudgetExceeded(what, limit, used)
@@ -84,7 +84,7 @@ def test_a_budget_ends_the_loop_once_it_is_spent(limit: int, what: str) -> None:
 def test_a_round_starts_no_more_tools_than_are_left(budget: Budget, termination: Termination) -> None:
     """However many calls it has, and may run at once."""
     state = m.state_after(
-        m.make_replied("tool_use", *(m.call(name) for name in "abc")), m.make_judged(), **limited(budget=budget)
+        m.make_replied("tool_use", *(m.call(name) for name in "abc")), m.make_judged(), **make_limits(budget=budget)
     )
     assert outstanding(state) == (RunCall("a"), RunCall("b"))
     state = step(state, ev.Started("a"))
@@ -116,9 +116,11 @@ def test_no_more_tools_run_at_once_than_allowed(room: int | None, first: int) ->
 def test_a_timeout_binds_before_a_request_and_before_a_tool(active: float, over: bool) -> None:
     """Active seconds: at the limit nothing more starts."""
     late = ev.Replied(m.make_replied("tool_use", m.call("c")).reply, seconds=active)
-    state = m.state_after(late, m.make_judged(), **limited(timeout=5.0))
+    state = m.state_after(late, m.make_judged(), **make_limits(timeout=5.0))
     assert outstanding(state) == ((EndTurn(),) if over else (RunCall("c"),))
-    before_request = m.state_after(ev.RequestFailed(m.FAILURE, seconds=active), ev.Continued(), **limited(timeout=5.0))
+    before_request = m.state_after(
+        ev.RequestFailed(m.FAILURE, seconds=active), ev.Continued(), **make_limits(timeout=5.0)
+    )
     assert outstanding(before_request) == ((EndTurn(),) if over else (SendRequest(),))
     if over:
         for running_out in (state, before_request):
@@ -138,7 +140,7 @@ def test_a_timeout_binds_before_a_request_and_before_a_tool(active: float, over:
 )
 def test_extending_goes_on_where_a_limit_ended_the_loop(limits: dict[str, Any], termination: Termination) -> None:
     """With other limits the loop is where it was, to the last field: nothing was consumed by the end."""
-    end = drive(m.state_after(**limited(**limits)), seconds=1.0)
+    end = drive(m.state_after(**make_limits(**limits)), seconds=1.0)
     assert m.termination(end) == termination
     onward = step(end, ev.Changed(limits=Limits()))
     assert isinstance(onward.root.phase, (Ready, Running))
@@ -149,7 +151,7 @@ def test_extending_goes_on_where_a_limit_ended_the_loop(limits: dict[str, Any], 
 
 def test_extending_a_pause_sends_it_back() -> None:
     """The paused reply that the end dropped is there again."""
-    end = drive(m.state_after(**limited(max_pauses=0)), "pause_turn")
+    end = drive(m.state_after(**make_limits(max_pauses=0)), "pause_turn")
     assert m.history(end) == [{"role": "user", "content": "hi"}]
     onward = step(end, ev.Changed(limits=Limits()))
     assert isinstance(onward.root.phase, Ready)
@@ -158,9 +160,9 @@ def test_extending_a_pause_sends_it_back() -> None:
 
 def test_what_is_left_is_what_may_still_be_used() -> None:
     """Of each limit the rest, None where there is none, and never less than nothing."""
-    assert set(count_left(m.state_after(**limited(max_depth=None)).root).values()) == {None}
+    assert set(count_left(m.state_after(**make_limits(max_depth=None)).root).values()) == {None}
     budget = Budget(requests=5, tool_calls=1, input_tokens=4, output_tokens=9, total_tokens=100)
-    end = drive(m.state_after(**limited(max_iterations=3, timeout=9.0, max_pauses=2, budget=budget)), seconds=2.0)
+    end = drive(m.state_after(**make_limits(max_iterations=3, timeout=9.0, max_pauses=2, budget=budget)), seconds=2.0)
     assert count_left(end.root) == {
         "iterations": 2,
         "pauses": 2,

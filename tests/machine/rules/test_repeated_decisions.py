@@ -30,17 +30,17 @@ def go(state: State, *events: ev.Event) -> State:
     return state
 
 
-def asked(tool: str = "once") -> State:
+def ask(tool: str = "once") -> State:
     """A loop in which the call `c` waits for approval."""
     reply = m.make_replied("tool_use", m.call("c", tool))
     return go(begin(m.make_opened()), ev.Requested(), reply, ev.Judged((("c", Wait(Why.APPROVAL)),)))
 
 
-def approved(decision: DecisionRecord = m.APPROVE) -> State:
-    return decided(asked(), decision)
+def approve(decision: DecisionRecord = m.APPROVE) -> State:
+    return decide(ask(), decision)
 
 
-def decided(state: State, decision: DecisionRecord) -> State:
+def decide(state: State, decision: DecisionRecord) -> State:
     return step(state, ev.Decided((("c", decision),)))
 
 
@@ -51,41 +51,43 @@ def digest(state: State) -> str:
     return digest_of(loop.setup, loop.round.iteration, loop.round.calls[0])
 
 
-def bound(decision: DecisionRecord, state: State) -> DecisionRecord:
+def bind(decision: DecisionRecord, state: State) -> DecisionRecord:
     """The decision, made by a caller who saw this state."""
     return evolve(decision, digest=digest(state))
 
 
-def running() -> State:
-    return go(approved(bound(m.APPROVE, asked())), ev.Continued(), ev.Started("c"))
+def start_call() -> State:
+    return go(approve(bind(m.APPROVE, ask())), ev.Continued(), ev.Started("c"))
 
 
-def uncertain() -> State:
-    return step(running(), ev.Woken())
+def make_uncertain() -> State:
+    return step(start_call(), ev.Woken())
 
 
 def refusal(state: State, decision: DecisionRecord) -> type[CallerError]:
     with pytest.raises(CallerError) as refused:
-        decided(state, decision)
+        decide(state, decision)
     return type(refused.value)
 
 
 LATER: dict[str, Callable[[], State]] = {
-    "running": running,
-    "ended": lambda: step(running(), ev.Ended("c", Result('"done"'))),
-    "uncertain": uncertain,
-    "uncertain, and denied as such": lambda: decided(uncertain(), m.DENY),
-    "uncertain, and denied by who saw it": lambda: decided(uncertain(), bound(m.DENY, uncertain())),
-    "uncertain, and answered": lambda: decided(uncertain(), m.answer()),
-    "uncertain, and to run again": lambda: decided(uncertain(), m.RERUN),
-    "uncertain, and ended late": lambda: step(uncertain(), ev.Ended("c", Result('"done"'), iteration=1, attempt=1)),
+    "running": start_call,
+    "ended": lambda: step(start_call(), ev.Ended("c", Result('"done"'))),
+    "uncertain": make_uncertain,
+    "uncertain, and denied as such": lambda: decide(make_uncertain(), m.DENY),
+    "uncertain, and denied by who saw it": lambda: decide(make_uncertain(), bind(m.DENY, make_uncertain())),
+    "uncertain, and answered": lambda: decide(make_uncertain(), m.answer()),
+    "uncertain, and to run again": lambda: decide(make_uncertain(), m.RERUN),
+    "uncertain, and ended late": lambda: step(
+        make_uncertain(), ev.Ended("c", Result('"done"'), iteration=1, attempt=1)
+    ),
 }
 
 
 @pytest.mark.parametrize("later", LATER)
 def test_a_denial_of_a_call_that_waited_for_approval_is_refused_once_it_has_run(later: str) -> None:
     """Whatever became of the call: a call that ran is never reported as denied."""
-    assert issubclass(refusal(LATER[later](), bound(m.DENY, asked())) or CallerError, DecisionConflict)
+    assert issubclass(refusal(LATER[later](), bind(m.DENY, ask())) or CallerError, DecisionConflict)
 
 
 @pytest.mark.parametrize("later", LATER)
@@ -97,13 +99,13 @@ def test_a_digest_of_no_version_of_the_call_is_refused(later: str) -> None:
 
 
 TWICE: dict[str, tuple[Callable[[], State], DecisionRecord]] = {
-    "approved": (asked, m.APPROVE),
-    "edited": (asked, EDITED),
-    "denied": (asked, m.DENY),
-    "answered": (asked, m.answer()),
-    "to run again": (uncertain, m.RERUN),
-    "denied as uncertain": (uncertain, m.DENY),
-    "answered as uncertain": (uncertain, m.answer()),
+    "approved": (ask, m.APPROVE),
+    "edited": (ask, EDITED),
+    "denied": (ask, m.DENY),
+    "answered": (ask, m.answer()),
+    "to run again": (make_uncertain, m.RERUN),
+    "denied as uncertain": (make_uncertain, m.DENY),
+    "answered as uncertain": (make_uncertain, m.answer()),
 }
 
 
@@ -112,17 +114,17 @@ TWICE: dict[str, tuple[Callable[[], State], DecisionRecord]] = {
 def test_the_same_decision_twice_is_one(which: str, *, is_bound: bool) -> None:
     """A caller that repeats it, for a lost reply or with a second click, learns that it holds."""
     before, decision = TWICE[which][0](), TWICE[which][1]
-    decision = bound(decision, before) if is_bound else decision
-    once = decided(before, decision)
-    assert decided(once, decision) == once
-    assert decided(once, bound(decision, once)) == once  # by somebody who sees what became of it
+    decision = bind(decision, before) if is_bound else decision
+    once = decide(before, decision)
+    assert decide(once, decision) == once
+    assert decide(once, bind(decision, once)) == once  # by somebody who sees what became of it
 
 
 def test_a_rerun_of_one_run_is_not_one_of_the_next() -> None:
     """A second click on the first question does not answer the second."""
-    first = bound(m.RERUN, uncertain())
-    again = go(decided(uncertain(), first), ev.TurnEnded(), ev.Continued(), ev.Started("c"))
-    assert decided(again, first) == again
+    first = bind(m.RERUN, make_uncertain())
+    again = go(decide(make_uncertain(), first), ev.TurnEnded(), ev.Continued(), ev.Started("c"))
+    assert decide(again, first) == again
     lost = step(again, ev.Woken())
     assert refusal(lost, first) is DecisionConflict
 
@@ -175,13 +177,13 @@ def check_decisions(state: State, name: str, now: str, others: set[str]) -> None
                 assert {name: call for name, _, _, call in open_calls(after)} == calls
 
 
-def expired() -> State:
+def expire() -> State:
     reply = m.make_replied("tool_use", m.call("c"))
     state = go(begin(m.make_opened()), ev.Requested(), reply, ev.Judged((("c", Wait(Why.APPROVAL, expires_in=5.0)),)))
     return step(state, ev.Ticked(at=10.0))
 
 
-def judged(result: PolicyResult | None) -> State:
+def judge(result: PolicyResult | None) -> State:
     """A loop with two calls; `d` waits, so the round stays open, and the policy says this about `c`."""
     reply = m.make_replied("tool_use", m.call("c"), m.call("d"))
     results = () if result is None else (("c", result),)
@@ -190,19 +192,19 @@ def judged(result: PolicyResult | None) -> State:
 
 STATUSES: dict[str, Callable[[], State]] = {
     "proposed": lambda: go(begin(m.make_opened()), ev.Requested(), m.make_replied("tool_use", m.call("c"))),
-    "waits for approval": asked,
-    "waits for approval, edited": lambda: go(approved(EDITED), ev.Continued(), ev.Woken()),
-    "waits for an answer": lambda: judged(Wait(Why.EXTERNAL)),
-    "may run": lambda: judged(None),
-    "approved by a policy": lambda: judged(m.APPROVE),
-    "denied by a policy": lambda: judged(m.DENY),
-    "rejected": lambda: judged(Reject(Outcome.INVALID_INPUT, "bad input")),
-    "approved": lambda: approved(bound(m.APPROVE, asked())),
-    "approved with an edit": lambda: approved(bound(EDITED, asked())),
-    "approved, and woken": lambda: go(approved(), ev.Continued(), ev.Woken()),
-    "denied": lambda: decided(asked(), bound(m.DENY, asked())),
-    "answered": lambda: decided(asked(), bound(m.answer(), asked())),
-    "expired": expired,
+    "waits for approval": ask,
+    "waits for approval, edited": lambda: go(approve(EDITED), ev.Continued(), ev.Woken()),
+    "waits for an answer": lambda: judge(Wait(Why.EXTERNAL)),
+    "may run": lambda: judge(None),
+    "approved by a policy": lambda: judge(m.APPROVE),
+    "denied by a policy": lambda: judge(m.DENY),
+    "rejected": lambda: judge(Reject(Outcome.INVALID_INPUT, "bad input")),
+    "approved": lambda: approve(bind(m.APPROVE, ask())),
+    "approved with an edit": lambda: approve(bind(EDITED, ask())),
+    "approved, and woken": lambda: go(approve(), ev.Continued(), ev.Woken()),
+    "denied": lambda: decide(ask(), bind(m.DENY, ask())),
+    "answered": lambda: decide(ask(), bind(m.answer(), ask())),
+    "expired": expire,
     **LATER,
 }
 

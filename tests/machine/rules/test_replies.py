@@ -43,11 +43,11 @@ odd_replies = st.fixed_dictionaries(
 )
 
 
-def said(*blocks: Any) -> str:
+def make_said(*blocks: Any) -> str:
     return encode({"role": "assistant", "content": list(blocks)})
 
 
-def told(*blocks: Any) -> str:
+def make_told(*blocks: Any) -> str:
     return encode({"role": "user", "content": list(blocks)})
 
 
@@ -140,63 +140,66 @@ def test_a_message_is_the_blocks_verbatim() -> None:
 def test_blank_text_and_trailing_thinking_are_left_out(blocks: list[Any], kept: list[Any]) -> None:
     """What the API would refuse to take back, and nothing else."""
     assert keep_acceptable(blocks) == kept
-    assert make_assistant_message(blocks) == (said(*kept) if kept else None)
+    assert make_assistant_message(blocks) == (make_said(*kept) if kept else None)
 
 
 def test_calls_can_be_left_out() -> None:
     """Of a reply that was cut off; and the thinking that then ends it."""
-    assert make_assistant_message([m.text("a"), m.thinking(), m.call("c")], calls=False) == said(m.text("a"))
+    assert make_assistant_message([m.text("a"), m.thinking(), m.call("c")], calls=False) == make_said(m.text("a"))
 
 
 def test_a_tail_ends_in_a_reply_if_it_is_to_be_resumed() -> None:
     """A paused reply is the last message."""
-    assert ends_in_reply([said(m.text("a"))])
-    assert not ends_in_reply([said(m.text("a")), told(m.text("b"))])
+    assert ends_in_reply([make_said(m.text("a"))])
+    assert not ends_in_reply([make_said(m.text("a")), make_told(m.text("b"))])
     assert not ends_in_reply([])
 
 
 def test_open_server_calls_pair_by_id_across_messages() -> None:
     """A result may come in a later message; a client's result is none; other blocks do not matter."""
-    first = said(m.server_call("s1"), m.server_call("s2"), {"type": "mcp_tool_use", "id": "s3"})
+    first = make_said(m.server_call("s1"), m.server_call("s2"), {"type": "mcp_tool_use", "id": "s3"})
     assert find_open_server_calls([first]) == {"s1", "s2", "s3"}
-    assert find_open_server_calls([first, told(result("s2")), said(m.server_result("s1"))]) == {"s2", "s3"}
-    assert find_open_server_calls([m.user("a server_tool_use is a word"), said(m.text("b"))]) == set()
+    assert find_open_server_calls([first, make_told(result("s2")), make_said(m.server_result("s1"))]) == {"s2", "s3"}
+    assert find_open_server_calls([m.user("a server_tool_use is a word"), make_said(m.text("b"))]) == set()
     assert find_open_server_calls([m.user('"server_tool_use"')]) == set()
 
 
 def test_a_paused_reply_may_end_in_a_server_call() -> None:
-    assert ends_in_server_call(said(m.text("a"), m.server_call("s")))
-    assert ends_in_server_call(said({"type": "mcp_tool_use", "id": "s"}))
-    assert not ends_in_server_call(said(m.server_call("s"), m.text("a")))
+    assert ends_in_server_call(make_said(m.text("a"), m.server_call("s")))
+    assert ends_in_server_call(make_said({"type": "mcp_tool_use", "id": "s"}))
+    assert not ends_in_server_call(make_said(m.server_call("s"), m.text("a")))
     assert not ends_in_server_call('{"role":"assistant","content":[]}')
 
 
 def test_what_only_a_resumption_may_follow_is_left_out() -> None:
     """Open server calls go, with the thinking that then ends their message, and a message with nothing left."""
-    assert drop_open_calls([said(m.text("a"), m.thinking(), m.server_call("s"))]) == [said(m.text("a"))]
-    assert drop_open_calls([said(m.server_call("s")), told(m.text("b"))]) == [told(m.text("b"))]
-    before = [said(m.thinking(), m.text("a")), told(m.text("b"))]
-    cut = said(m.server_call("s"), m.thinking(), m.text("c"))
-    assert drop_open_calls([*before, cut]) == [*before, said(m.text("c"))]  # thinking was signed with what is before it
-    whole = [said(m.server_call("s"), m.server_result("s"))]
+    assert drop_open_calls([make_said(m.text("a"), m.thinking(), m.server_call("s"))]) == [make_said(m.text("a"))]
+    assert drop_open_calls([make_said(m.server_call("s")), make_told(m.text("b"))]) == [make_told(m.text("b"))]
+    before = [make_said(m.thinking(), m.text("a")), make_told(m.text("b"))]
+    cut = make_said(m.server_call("s"), m.thinking(), m.text("c"))
+    assert drop_open_calls([*before, cut]) == [
+        *before,
+        make_said(m.text("c")),
+    ]  # thinking was signed with what is before it
+    whole = [make_said(m.server_call("s"), m.server_result("s"))]
     assert drop_open_calls(whole) == whole
     assert drop_open_calls([]) == []
 
 
 def test_calls_of_code_go_with_their_results() -> None:
     """The calls that code execution made, if only results follow them; not those from which the model went on."""
-    answered = [said(m.text("a"), m.code_call("c")), told(result("c"))]
-    assert drop_open_calls(answered) == [said(m.text("a"))]
-    gone_on = [*answered, said(m.text("b"))]
+    answered = [make_said(m.text("a"), m.code_call("c")), make_told(result("c"))]
+    assert drop_open_calls(answered) == [make_said(m.text("a"))]
+    gone_on = [*answered, make_said(m.text("b"))]
     assert drop_open_calls(gone_on) == gone_on
 
 
 def test_a_paused_reply_that_nothing_resumed_is_dropped() -> None:
     """The beginning of an answer does not join; what was whole before it does."""
-    whole = [said(m.text("a"), m.call("c")), told(result("c"))]
-    assert drop_unfinished([*whole, said(m.text("half"))]) == whole
-    assert drop_unfinished([said(m.text("half"))]) == []
-    assert drop_unfinished([said(m.text("a"), m.server_call("s")), said(m.server_result("s"))]) == []
+    whole = [make_said(m.text("a"), m.call("c")), make_told(result("c"))]
+    assert drop_unfinished([*whole, make_said(m.text("half"))]) == whole
+    assert drop_unfinished([make_said(m.text("half"))]) == []
+    assert drop_unfinished([make_said(m.text("a"), m.server_call("s")), make_said(m.server_result("s"))]) == []
 
 
 @pytest.mark.parametrize("text", [None, 5, ["words"]])

@@ -33,7 +33,7 @@ def says(*blocks: Any) -> dict[str, Any]:
     return {"role": "assistant", "content": list(blocks)}
 
 
-def requesting(*events: ev.Event, **changes: Any) -> State:
+def send_request(*events: ev.Event, **changes: Any) -> State:
     """A loop whose request is in progress, after these events."""
     return m.state_after(ev.Requested(), *events, **changes)
 
@@ -114,7 +114,7 @@ def test_the_usage_log_says_how_long_a_reply_took() -> None:
 
 def test_nothing_comes_of_a_request_that_did_not_go_out() -> None:
     """Nor does a second one go out beside the first, nor one that a limit forbids."""
-    assert outstanding(requesting()) == ()
+    assert outstanding(send_request()) == ()
     for event in (BYE, ev.RequestFailed(m.FAILURE), ev.RequestFailed()):
         with pytest.raises(IllegalCommand, match="while the loop is Ready"):
             step(m.state_after(), event)
@@ -122,7 +122,7 @@ def test_nothing_comes_of_a_request_that_did_not_go_out() -> None:
         assert outstanding(m.state_after(**limited)) == (EndTurn(),)
         with pytest.raises(IllegalCommand, match="a limit forbids the request"):
             step(m.state_after(**limited), ev.Requested())
-    late = step(requesting(limits=Limits(timeout=5.0)), ev.Ticked(seconds=5.0))
+    late = step(send_request(limits=Limits(timeout=5.0)), ev.Ticked(seconds=5.0))
     assert outstanding(late) == (CancelRequest(),)
 
 
@@ -133,7 +133,7 @@ def test_nothing_comes_of_a_request_that_did_not_go_out() -> None:
 def test_what_the_reply_must_find_as_it_was_cannot_change(event: ev.Event) -> None:
     """The history that the model answers is the history that its answer joins."""
     with pytest.raises(IllegalCommand, match="while the loop is Requesting"):
-        step(requesting(), event)
+        step(send_request(), event)
 
 
 @pytest.mark.parametrize(
@@ -141,13 +141,13 @@ def test_what_the_reply_must_find_as_it_was_cannot_change(event: ev.Event) -> No
 )
 def test_what_counts_from_the_next_request_on_may_be_said(event: ev.Event) -> None:
     """It does not touch the request in progress: a lower limit neither."""
-    assert m.termination(m.go(requesting(), event, BYE)) == NaturalEnd()
+    assert m.termination(m.go(send_request(), event, BYE)) == NaturalEnd()
 
 
 @given(st.lists(st.sampled_from(["one", "two", "three"]), max_size=4), st.sampled_from(["cancelled", "woken", "fork"]))
 def test_what_is_injected_goes_out_with_the_next_request_if_this_one_is_lost(words: list[str], how: str) -> None:
     """In the caller's order, where it would have stood if it had been said before; also after a failure."""
-    state = m.go(requesting(), *(ev.Continued((m.user(word),)) for word in words))
+    state = m.go(send_request(), *(ev.Continued((m.user(word),)) for word in words))
     lost = {"cancelled": step(state, ev.RequestFailed()), "woken": step(state, ev.Woken())}
     after = fork(state, "copy", 0.0) if how == "fork" else lost[how]
     assert (m.phase(after), after.root.queued) == ("Ready", ())
@@ -160,7 +160,7 @@ def test_what_is_known_of_a_thread_is_what_came_last() -> None:
     """With a reply of any kind, or with a refusal; a reply without a thread leaves it. A fork has none."""
     held, gone = Thread("msg_1", 2, "f"), Thread(None, 0, "", "thread_not_found")
     for reason in ("tool_use", "refusal", "end_turn"):
-        after = step(requesting(), evolve(m.make_replied(reason, m.text("so")), thread=held))
+        after = step(send_request(), evolve(m.make_replied(reason, m.text("so")), thread=held))
         assert after.root.thread == held
         assert fork(after, "copy", 0.0).root.thread is None
     more = m.go(after, ev.FollowedUp((m.user("more"),)), ev.Requested())
@@ -174,7 +174,7 @@ def test_what_is_known_of_a_thread_is_what_came_last() -> None:
 
 def test_a_stop_waits_for_the_request() -> None:
     """The reply is paid for: it is taken before the loop ends. The first word stays; a copy does not stop."""
-    state = m.go(requesting(), ev.Stopped("enough"), ev.Stopped("really"))
+    state = m.go(send_request(), ev.Stopped("enough"), ev.Stopped("really"))
     assert state.root.phase == Requesting(stopping=True, reason="enough")
     assert m.phase(fork(state, "copy", 0.0)) == "Ready"
 
@@ -189,8 +189,8 @@ def test_a_stop_waits_for_the_request() -> None:
 )
 def test_a_stop_ends_the_loop_where_the_reply_leaves_it(reply: ev.Replied, history: int) -> None:
     """Calls did not run, a pause is dropped, a reply that makes no sense no longer fails the loop; it all counted."""
-    state = m.go(requesting(), ev.Stopped("enough"), reply)
-    assert state == m.go(requesting(), reply, ev.Stopped("enough"))
+    state = m.go(send_request(), ev.Stopped("enough"), reply)
+    assert state == m.go(send_request(), reply, ev.Stopped("enough"))
     assert (m.termination(state), state.root.iterations, len(m.history(state))) == (STOPPED, 1, history)
 
 
@@ -204,16 +204,16 @@ def test_a_stop_ends_the_loop_where_the_reply_leaves_it(reply: ev.Replied, histo
 )
 def test_a_reply_that_ends_the_loop_ends_it_for_its_own_reason(reply: ev.Replied, termination: Termination) -> None:
     """But `stop_when` is not asked any more, and what was injected does not keep a stopped loop going."""
-    assert m.termination(m.go(requesting(), ev.Stopped("enough"), reply)) == termination
-    assert m.termination(m.go(requesting(callables=STOP_WHEN), ev.Stopped("enough"), BYE)) == STOPPED
-    injected = m.go(requesting(), ev.Continued((LATER,)), ev.Stopped("enough"), BYE)
+    assert m.termination(m.go(send_request(), ev.Stopped("enough"), reply)) == termination
+    assert m.termination(m.go(send_request(callables=STOP_WHEN), ev.Stopped("enough"), BYE)) == STOPPED
+    injected = m.go(send_request(), ev.Continued((LATER,)), ev.Stopped("enough"), BYE)
     assert (m.termination(injected), m.history(injected)[-1]) == (STOPPED, decode(LATER))
 
 
 @pytest.mark.parametrize("event", [ev.RequestFailed(m.FAILURE), ev.RequestFailed(), ev.Woken()])
 def test_a_stop_ends_a_loop_whose_request_brought_nothing(event: ev.Event) -> None:
     """Failed, cancelled or lost: who said stop has no use for it. Nothing was consumed."""
-    state = m.go(requesting(), ev.Continued((LATER,)), ev.Stopped("enough"), event)
+    state = m.go(send_request(), ev.Continued((LATER,)), ev.Stopped("enough"), event)
     assert (m.termination(state), state.root.iterations, m.history(state)) == (STOPPED, 0, [HI, decode(LATER)])
 
 
@@ -240,30 +240,30 @@ BLOCK = {"type": "compaction", "content": "all of it"}
 ROUND = (m.make_replied("tool_use", m.call("a")), ev.Started("a"), m.make_ended("a"), ev.TurnEnded())
 
 
-def compacted(*blocks: Any, before: tuple[ev.Event, ...] = ROUND, **changes: Any) -> State:
+def compact(*blocks: Any, before: tuple[ev.Event, ...] = ROUND, **changes: Any) -> State:
     """A loop that asked for it, after the reply with these blocks."""
     asks = (*before, ev.Continued(), ev.Changed(ASKS), ev.Requested())
     return m.state_after(*asks, m.make_replied("compaction", *blocks), **changes)
 
 
-def replaced(state: State) -> bool:
+def is_replaced(state: State) -> bool:
     return bool(m.history(state)[0] == says(BLOCK)) and bool(decode(state.root.setup.params) == {"model": "m"})
 
 
 def test_the_servers_block_takes_the_place_of_the_history() -> None:
     """The loop pauses with nothing beside it, the parameter is spent, and it counts as no pause."""
-    state = compacted(BLOCK)
-    assert (m.phase(state), state.root.unjoined, replaced(state), len(m.history(state))) == ("paused", (), True, 1)
+    state = compact(BLOCK)
+    assert (m.phase(state), state.root.unjoined, is_replaced(state), len(m.history(state))) == ("paused", (), True, 1)
     assert (state.root.edited_at, state.root.iterations, state.root.pauses) == (2, 2, 0)
-    stopped = compacted(BLOCK, callables=STOP_WHEN)
+    stopped = compact(BLOCK, callables=STOP_WHEN)
     assert m.history(step(stopped, ev.Stopped())) == m.history(state)
-    thinks = compacted(m.thinking(), BLOCK)  # its thinking came after words that are gone
+    thinks = compact(m.thinking(), BLOCK)  # its thinking came after words that are gone
     assert (len(m.history(thinks)), thinks.root.stale_thinking, state.root.stale_thinking) == (1, 1, 0)
 
 
 def test_a_block_without_content_leaves_the_history() -> None:
     """The compaction failed: the loop pauses, and the parameter is still spent."""
-    state = compacted(BLOCK | {"content": None})
+    state = compact(BLOCK | {"content": None})
     assert (m.phase(state), m.history(state)) == ("paused", m.history(m.state_after(*ROUND, ev.Continued())))
     assert decode(state.root.setup.params) == {"model": "m"}
 
@@ -274,9 +274,7 @@ def test_an_unrequested_block_is_a_pause(params: str) -> None:
     state = m.state_after(ev.Changed(params), ev.Requested(), m.make_replied("compaction", BLOCK))
     assert (m.phase(state), len(m.history(state)), len(state.root.unjoined)) == ("paused", 1, 1)
     assert state.root.setup.params == params
-    beside = compacted(
-        BLOCK, before=(ev.Requested(), m.make_replied("pause_turn", m.text("so far"), m.server_call("s")))
-    )
+    beside = compact(BLOCK, before=(ev.Requested(), m.make_replied("pause_turn", m.text("so far"), m.server_call("s"))))
     assert (len(beside.root.unjoined), beside.root.setup.params) == (2, ASKS)
     other = m.state_after(ev.Changed(ASKS), ev.Requested(), m.make_replied("pause_turn", m.text("so far")))
     assert (len(other.root.unjoined), other.root.setup.params) == (1, ASKS)

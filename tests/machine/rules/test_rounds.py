@@ -26,7 +26,7 @@ FOUND = {"type": "search_result", "source": "s", "title": "t", "content": [m.tex
 STOP_WHEN = frozenset({"stop_when"})
 
 
-def ran(*call_ids: str, blocks: tuple[Any, ...] = (), make: Any = m.call) -> tuple[ev.Event, ...]:
+def run_calls(*call_ids: str, blocks: tuple[Any, ...] = (), make: Any = m.call) -> tuple[ev.Event, ...]:
     """A reply with calls that all run and end."""
     started = [event for call_id in call_ids for event in (ev.Started(call_id), m.make_ended(call_id))]
     return (m.make_replied("tool_use", *blocks, *map(make, call_ids)), m.make_judged(), *started)
@@ -55,7 +55,7 @@ def test_a_round_closes_in_one_user_message_in_the_models_order() -> None:
 @pytest.mark.parametrize("by_code", [False, True])
 def test_a_round_that_only_a_resumption_may_follow_stays_beside_the_history(*, by_code: bool) -> None:
     """A server call is open, or code made its calls: what is injected is queued until the next legal place."""
-    turn = ran("c", blocks=() if by_code else (m.server_call("s"),), make=m.code_call if by_code else m.call)
+    turn = run_calls("c", blocks=() if by_code else (m.server_call("s"),), make=m.code_call if by_code else m.call)
     closed = m.go(m.state_after(*turn), ev.TurnEnded())
     assert (m.phase(closed), m.history(closed)) == ("tools_executed", [HI])
     assert [decode(message)["role"] for message in closed.root.unjoined] == ["assistant", "user"]
@@ -69,11 +69,11 @@ def test_a_round_that_only_a_resumption_may_follow_stays_beside_the_history(*, b
 def test_stopping_beside_the_history_drops_what_only_a_resumption_may_follow() -> None:
     """The open server call goes, the client's call and its result stay; calls of code go with their results."""
     stop = (ev.TurnEnded(), ev.Stopped())
-    served = m.go(m.state_after(*ran("c", blocks=(m.text("a"), m.server_call("s")))), *stop)
+    served = m.go(m.state_after(*run_calls("c", blocks=(m.text("a"), m.server_call("s")))), *stop)
     assert m.history(served)[1] == {"role": "assistant", "content": [m.text("a"), m.call("c")]}
     assert m.results(m.history(served)[2]) == {"c": "done"}
-    assert m.history(m.go(m.state_after(*ran("c", make=m.code_call)), *stop)) == [HI]
-    closed = m.go(m.state_after(*ran("c", make=m.code_call)), ev.TurnEnded(), ev.Continued((m.user("wait"),)))
+    assert m.history(m.go(m.state_after(*run_calls("c", make=m.code_call)), *stop)) == [HI]
+    closed = m.go(m.state_after(*run_calls("c", make=m.code_call)), ev.TurnEnded(), ev.Continued((m.user("wait"),)))
     assert m.history(m.go(closed, m.make_replied("end_turn", m.server_call("s")))) == [HI, decode(m.user("wait"))]
 
 
@@ -160,11 +160,11 @@ UNLIMITED = Limits(max_iterations=None)
 A, ALSO_A, OTHER = ("pure", 1, "x"), ("pure", 1, "y"), ("keyed", 1, "x")
 
 
-def looking(threshold: int = 3, action: Any = "warn", **changes: Any) -> State:
+def begin_looking(threshold: int = 3, action: Any = "warn", **changes: Any) -> State:
     return m.state_after(limits=UNLIMITED, loop_detection=LoopDetection(threshold, action), **changes)
 
 
-def asked(round_: list[Any], iteration: int, call: Any = m.call) -> ev.Replied:
+def ask(round_: list[Any], iteration: int, call: Any = m.call) -> ev.Replied:
     """The reply that asks for a round: of each call its tool, its input, and what comes of it."""
     blocks = [call(f"c{iteration}_{n}", name) | {"input": {"a": given}} for n, (name, given, _) in enumerate(round_)]
     return m.make_replied("tool_use", *blocks)
@@ -177,19 +177,19 @@ def rest_of(round_: list[Any], iteration: int) -> list[ev.Event]:
     return [*map(ev.Started, ids), *ends, ev.TurnEnded(), ev.Continued()]
 
 
-def judging(state: State, *rounds: list[Any], call: Any = m.call) -> State:
+def play_rounds(state: State, *rounds: list[Any], call: Any = m.call) -> State:
     """The loop after these rounds, where the last one is to be judged."""
     for round_ in rounds[:-1]:
         number = state.root.iterations + 1
-        state = m.go(state, asked(round_, number), *rest_of(round_, number))
-    return m.go(state, asked(rounds[-1], state.root.iterations + 1, call))
+        state = m.go(state, ask(round_, number), *rest_of(round_, number))
+    return m.go(state, ask(rounds[-1], state.root.iterations + 1, call))
 
 
-def found(state: State, rounds: list[Any]) -> list[int | None]:
+def find_repetitions(state: State, rounds: list[Any]) -> list[int | None]:
     """How many repetitions are reported at each round."""
     counts = []
     for round_ in rounds:
-        state = judging(state, round_)
+        state = play_rounds(state, round_)
         repeated = detect_repetition(state.root)
         counts.append(repeated.count if repeated else None)
         state = m.go(state, ev.Judged(), *rest_of(round_, state.root.iterations))
@@ -212,39 +212,41 @@ def test_a_repetition_is_found_exactly_where_there_is_one(given_: list[Any], thr
             number += 1
         return None if number % threshold else number
 
-    assert found(looking(threshold), given_) == [count(newest) for newest in range(len(given_))]
+    assert find_repetitions(begin_looking(threshold), given_) == [count(newest) for newest in range(len(given_))]
 
 
 def test_what_a_repetition_is() -> None:
     """Not rounds that take turns, nor one with new results; each tool is named once. A new turn counts again."""
-    assert set(found(looking(2), [[A], [OTHER]] * 4)) == {None}
-    assert set(found(looking(3), [[A], [ALSO_A]] * 4)) == {None}
-    assert found(looking(2), [[A, OTHER], [OTHER, A]]) == [None, 2]
-    assert detect_repetition(judging(looking(1), [OTHER, A, OTHER]).root) == LoopDetected("keyed+pure", 1)
-    assert detect_repetition(judging(m.state_after(limits=UNLIMITED), [A], [A], [A]).root) is None
-    state = m.go(judging(looking(), [A], [A]), ev.Judged(), *rest_of([A], 2), m.make_replied("end_turn", m.text("so")))
-    assert found(m.go(state, ev.FollowedUp((m.user(),))), [[A], [A], [A]]) == [None, None, 3]
-    assert detect_repetition(m.go(judging(looking(1), [A]), ev.Judged()).root) is None  # it was judged
+    assert set(find_repetitions(begin_looking(2), [[A], [OTHER]] * 4)) == {None}
+    assert set(find_repetitions(begin_looking(3), [[A], [ALSO_A]] * 4)) == {None}
+    assert find_repetitions(begin_looking(2), [[A, OTHER], [OTHER, A]]) == [None, 2]
+    assert detect_repetition(play_rounds(begin_looking(1), [OTHER, A, OTHER]).root) == LoopDetected("keyed+pure", 1)
+    assert detect_repetition(play_rounds(m.state_after(limits=UNLIMITED), [A], [A], [A]).root) is None
+    state = m.go(
+        play_rounds(begin_looking(), [A], [A]), ev.Judged(), *rest_of([A], 2), m.make_replied("end_turn", m.text("so"))
+    )
+    assert find_repetitions(m.go(state, ev.FollowedUp((m.user(),))), [[A], [A], [A]]) == [None, None, 3]
+    assert detect_repetition(m.go(play_rounds(begin_looking(1), [A]), ev.Judged()).root) is None  # it was judged
     reply = m.make_replied("end_turn", m.call("c1_0", "pure"))
-    assert detect_repetition(m.go(looking(1, callables=STOP_WHEN), reply).root) is None
+    assert detect_repetition(m.go(begin_looking(1, callables=STOP_WHEN), reply).root) is None
 
 
 def test_a_repetition_ends_the_loop_if_it_is_to() -> None:
     """Before a policy is asked about its calls, and none of them runs."""
-    state = judging(looking(2, "stop"), [A], [A])
+    state = play_rounds(begin_looking(2, "stop"), [A], [A])
     assert outstanding(state) == (Judge(()),)
     ended = step(state, ev.Judged())
     assert m.termination(ended) == LoopDetected("pure", 2)
     assert m.results(m.history(ended)[-1]) == {"c2_0": Texts().not_run}
-    first, warned = judging(looking(2, "stop"), [A]), judging(looking(2), [A], [A])
+    first, warned = play_rounds(begin_looking(2, "stop"), [A]), play_rounds(begin_looking(2), [A], [A])
     assert (outstanding(first), outstanding(warned)) == ((Judge(("c1_0",)),), (Judge(("c2_0",)),))
 
 
 def test_a_model_that_stops_repeating_itself_is_not_warned() -> None:
     """A warning that had to wait for a legal place is dropped with the reason for it."""
-    state = looking(2, "inject_warning")
+    state = begin_looking(2, "inject_warning")
     for number in (1, 2):
-        state = m.go(state, asked([A], number, m.code_call), ev.Judged(), *rest_of([A], number))
+        state = m.go(state, ask([A], number, m.code_call), ev.Judged(), *rest_of([A], number))
     assert "2 times" in state.root.queued[0]
     ended = m.go(state, m.make_replied("end_turn", m.text("so")))
     assert (m.termination(ended), m.history(ended)[-1]["content"]) == (NaturalEnd(), [m.text("so")])

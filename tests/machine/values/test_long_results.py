@@ -47,7 +47,7 @@ def test_other_content_is_not_cut_and_a_wrong_part_is_refused() -> None:
             read_part([("a", "a" * 9)], name, start, length)
 
 
-def masked(call_id: str, text: str = "") -> dict[str, Any]:
+def mask(call_id: str, text: str = "") -> dict[str, Any]:
     """A result after a compaction."""
     return {"type": "tool_result", "tool_use_id": call_id, "content": text or f"[Read it with {name_result(call_id)})]"}
 
@@ -69,7 +69,7 @@ def test_a_loop_keeps_the_texts_that_its_history_has_in_part() -> None:
     assert list(state.root.results) == [("a", LONG)]
     contents = {block["tool_use_id"]: block["content"] for block in decode(state.root.messages[2])["content"]}
     assert (contents["b"], contents["c"], len(contents["a"]) < len(LONG) + 99) == ("short", LONG, True)
-    new = [masked("a"), masked("b"), masked("c", LONG), masked("d", "gone"), {"type": "text", "text": "x"}]
+    new = [mask("a"), mask("b"), mask("c", LONG), mask("d", "gone"), {"type": "text", "text": "x"}]
     message = encode({"role": "user", "content": new})
     for splice in (Splice(2, 3, (message,)), Splice(0, 1, (encode({"role": "user", "content": '"tool_result"'}),))):
         state = step(state, ev.HistoryEdited((splice,), "MaskResults", 90, 60))

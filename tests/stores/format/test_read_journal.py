@@ -68,7 +68,11 @@ def test_an_empty_journal_is_refused() -> None:
 
 
 WORLDS = tuple(j.entries(World(random.Random(seed)).live(40).journal) for seed in range(12))
-JOURNALS = (j.entries(j.good_journal()), *WORLDS, *(j.entries(story) for story in (*NESTED.values(), *EDITED.values())))
+JOURNALS = (
+    j.entries(j.make_good_journal()),
+    *WORLDS,
+    *(j.entries(story) for story in (*NESTED.values(), *EDITED.values())),
+)
 VALUES: tuple[Any, ...] = (
     *(None, True, False, 0, 1, -1, 1.5, 10**30, 1e308, 10**400, "", "x", "null", "[]", "{}", "5", "\ud800"),
     *([], {}, [None], [[]], {"a": 1}, [{"type": "text"}], [{"type": 5}], ["x"], {"role": "user", "content": 5}),

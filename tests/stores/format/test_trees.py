@@ -45,7 +45,7 @@ def test_a_journal_may_begin_with_a_whole_tree(world: World, more: int) -> None:
     assert read_journal(j.entries(world.journal)) == world.state
 
 
-def deep(depth: int) -> tuple[State, list[Entry]]:
+def nest(depth: int) -> tuple[State, list[Entry]]:
     """A loop in a loop, and so on."""
     events: list[ev.Event] = [m.make_opened(limits=Limits(max_depth=None))]
     state, path = fold(events), tuple[str, ...]()

@@ -228,7 +228,7 @@ def connections_of(url: str) -> int:
         return int((connection.execute(asked.encode()).fetchone() or (0,))[0])
 
 
-def until_there_are(count: int, url: str) -> None:
+def wait_until_there_are(count: int, url: str) -> None:
     """A session ends soon after its client has left."""
     until = time.monotonic() + PATIENCE
     while connections_of(url) != count and time.monotonic() < until:
@@ -239,7 +239,7 @@ def until_there_are(count: int, url: str) -> None:
 def test_a_closed_store_has_no_connections_and_opens_again(url: str, store: PostgresStore) -> None:
     store.create("loop", entries("a"), head=READY)
     store.close()
-    until_there_are(0, url)
+    wait_until_there_are(0, url)
     assert store.load("loop").rev == 1
 
 
@@ -259,7 +259,7 @@ def test_a_store_that_is_closed_while_a_call_uses_it_has_no_connections_after_th
     store.close()
     go_on.set()
     thread.join(PATIENCE)
-    until_there_are(0, url)
+    wait_until_there_are(0, url)
 
 
 def test_threads_share_a_limited_number_of_connections(url: str) -> None:
@@ -274,7 +274,7 @@ def test_threads_share_a_limited_number_of_connections(url: str) -> None:
         assert connections_of(url) <= 2
         with psycopg.connect(url) as other:
             other.execute("LOCK TABLE toolloop.loops")
-            blocked = [threading.Thread(target=refused, args=(store.list,)) for _ in range(2)]
+            blocked = [threading.Thread(target=expect_refusal, args=(store.list,)) for _ in range(2)]
             for thread in blocked:
                 thread.start()
             with pytest.raises(StoreError, match=r"did not finish|stayed in use|answer was lost"):
@@ -314,7 +314,7 @@ def test_a_ctrl_c_while_it_waits_for_a_connection_loses_none(url: str) -> None:
         assert store.list() == []
 
 
-def refused(act: Callable[[], object]) -> None:
+def expect_refusal(act: Callable[[], object]) -> None:
     with pytest.raises(StoreError):
         act()
 
@@ -350,7 +350,7 @@ def test_a_child_of_a_fork_opens_connections_of_its_own(url: str, store: Postgre
         except BaseException:  # noqa: BLE001 - the exit code says it
             os._exit(2)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    until_there_are(before, url)
+    wait_until_there_are(before, url)
     assert store.append("loop", entries("c"), expected_rev=2) == 3
     assert connections_of(url) == before
 
@@ -360,7 +360,7 @@ def test_connections_that_the_server_closed_are_replaced(url: str, store: Postgr
     store.migrate()
     ours = "pg_stat_activity WHERE application_name = 'toolloop' AND datname = current_database()"
     run_sql(url, f"SELECT pg_terminate_backend(pid) FROM {ours}")
-    until_there_are(0, url)
+    wait_until_there_are(0, url)
     store.create("loop", entries("a"), head=READY)
     assert store.load("loop").rev == 1
 

@@ -13,7 +13,7 @@ from toolloop.stores import Entry, Head, Lease, MemoryStore
 from toolloop.testing.stores.checks import RACERS
 
 
-def in_a_race() -> bool:
+def is_in_a_race() -> bool:
     return threading.current_thread() is not threading.main_thread()
 
 
@@ -28,7 +28,7 @@ class Gathering(MemoryStore):
 @breaks("one_of_many_creates_a_loop")
 class RacyCreate(Gathering):
     def create(self, loop_id: str, entries: Sequence[Entry], *, head: Head, **more: Any) -> int:
-        if in_a_race() and loop_id not in self._loops:
+        if is_in_a_race() and loop_id not in self._loops:
             self.barrier.wait()
             self._loops.pop(loop_id, None)
             self._loops[loop_id] = type(self).blank(head)
@@ -45,7 +45,7 @@ class RacyCreate(Gathering):
 @breaks("one_of_many_appends_at_a_revision")
 class RacyAppend(Gathering):
     def append(self, loop_id: str, entries: Sequence[Entry], *, expected_rev: int | None, **kwargs: Any) -> int:
-        if in_a_race() and expected_rev is not None and expected_rev == self.load(loop_id).rev:
+        if is_in_a_race() and expected_rev is not None and expected_rev == self.load(loop_id).rev:
             self.barrier.wait()
             expected_rev = None
         return super().append(loop_id, entries, expected_rev=expected_rev, **kwargs)
@@ -54,7 +54,7 @@ class RacyAppend(Gathering):
 @breaks("one_of_many_acquires_a_lease")
 class RacyAcquire(Gathering):
     def acquire(self, loop_id: str, owner: str, *, instead_of: int | None = None, **more: Any) -> Lease:
-        if in_a_race():
+        if is_in_a_race():
             self.barrier.wait()
             with suppress(Conflict):
                 return super().acquire(loop_id, owner, instead_of=instead_of, **more)
@@ -69,7 +69,7 @@ class RacyAcquire(Gathering):
 @breaks("nothing_that_is_merged_is_lost")
 class RacyMerge(Gathering):
     def append(self, loop_id: str, entries: Sequence[Entry], *, expected_rev: int | None, **kwargs: Any) -> int:
-        if in_a_race() and expected_rev is None:
+        if is_in_a_race() and expected_rev is None:
             rev = self.load(loop_id).rev
             self.barrier.wait()
             with suppress(StaleRevision):

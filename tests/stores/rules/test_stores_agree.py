@@ -60,12 +60,12 @@ moments = st.sampled_from([0, 1.5, 1_800_000_000.123456])
 few = st.integers(0, 9)
 
 
-def without_digests(value: Any) -> Any:
+def drop_digests(value: Any) -> Any:
     """Each store has digests of its own."""
     if isinstance(value, (list, tuple)):
-        return [without_digests(each) for each in value]
+        return [drop_digests(each) for each in value]
     if isinstance(value, dict):
-        return {name: without_digests(each) for name, each in value.items()}
+        return {name: drop_digests(each) for name, each in value.items()}
     if isinstance(value, (StoredLoop, StoredJournal)):
         return evolve(value, rev=int(value.rev))
     return int(value) if isinstance(value, Revision) else value
@@ -87,7 +87,7 @@ class Stores(RuleBasedStateMachine):
 
     def both(self, act: Callable[[Store], Any]) -> Any:
         one, other = outcome(self.memory, act), outcome(self.file, act)
-        assert without_digests(one) == without_digests(other)
+        assert drop_digests(one) == drop_digests(other)
         return one[1]
 
     @rule(loop_id=loop_ids, entries=journals, head=heads, metadata=metadata)
@@ -159,11 +159,11 @@ class Stores(RuleBasedStateMachine):
         thread = threading.Thread(target=lambda: seen.append(contents(self.file)))
         thread.start()
         thread.join()
-        assert without_digests(seen) == without_digests([contents(self.memory)])
+        assert drop_digests(seen) == drop_digests([contents(self.memory)])
 
     @invariant()
     def have_the_same_contents(self) -> None:
-        assert without_digests(contents(self.file)) == without_digests(contents(self.memory))
+        assert drop_digests(contents(self.file)) == drop_digests(contents(self.memory))
 
     def teardown(self) -> None:
         self.file.close()

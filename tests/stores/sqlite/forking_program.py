@@ -21,7 +21,7 @@ def tell(*words: object) -> None:
     os.write(1, (" ".join(map(str, words)) + "\n").encode())
 
 
-def in_a_child(act: Callable[[], object]) -> None:
+def run_in_a_child(act: Callable[[], object]) -> None:
     """Do it in a child, and wait for that."""
     child = os.fork()
     if not child:
@@ -73,7 +73,7 @@ def transaction(path: str) -> None:
     thread = threading.Thread(target=store._file.write, args=(change,))
     thread.start()
     began.wait()
-    in_a_child(lambda: tell(order, [loop.status for loop in store.list()]))
+    run_in_a_child(lambda: tell(order, [loop.status for loop in store.list()]))
     thread.join()
 
 
@@ -108,7 +108,7 @@ def owner(_path: str) -> None:
     from toolloop.stores.process import find_standing, name_this_process  # noqa: PLC0415 - only here
 
     mine = name_this_process()
-    in_a_child(lambda: tell(name_this_process() != mine, find_standing(mine), find_standing(name_this_process())))
+    run_in_a_child(lambda: tell(name_this_process() != mine, find_standing(mine), find_standing(name_this_process())))
     tell(name_this_process() == mine)
 
 
@@ -131,7 +131,7 @@ def locked(path: str) -> None:
     thread.start()
     began = time.monotonic()
     for _ in range(20):
-        in_a_child(lambda: store.load("loop"))
+        run_in_a_child(lambda: store.load("loop"))
     tell("fast:", time.monotonic() - began < 30)
     os.write(goes_on[1], b".")
     thread.join()
