@@ -58,7 +58,8 @@ class Site:
     ran: Counter[str] = field(factory=Counter)
     asked: Counter[str] = field(factory=Counter)
     on: dict[str, Callable[[], object]] = field(factory=dict)
-    _opened: list[DurableLoops | DBOSClient] = field(factory=list)
+    _opened: list[DurableLoops] = field(factory=list)
+    _asks: DBOSClient | None = None
 
     def settings(self, **more: Any) -> DBOSConfig:
         return cast(
@@ -99,9 +100,10 @@ class Site:
         return loops
 
     def dbos(self) -> DBOSClient:
-        client = DBOSClient(system_database_url=self.url, serializer=DBOSPortableJSONSerializer())
-        self._opened.append(client)
-        return client
+        """The client of DBOS that the test itself asks: one, as each keeps connections until the end."""
+        if self._asks is None:
+            self._asks = DBOSClient(system_database_url=self.url, serializer=DBOSPortableJSONSerializer())
+        return self._asks
 
     def stretches(self, loop_id: str) -> dict[str, str]:
         """The stretches of a loop by the numbers of their revisions, and how they stand."""
@@ -119,8 +121,9 @@ class Site:
 
     def __exit__(self, *error: object) -> None:
         while self._opened:
-            each = self._opened.pop()
-            each.close() if isinstance(each, DurableLoops) else each.destroy()
+            self._opened.pop().close()
+        if self._asks is not None:
+            self._asks.destroy()
         self.store.close()
 
 
