@@ -49,7 +49,7 @@ REFUSALS = st.one_of(
 )
 
 
-@examples(20, derandomize=not IS_DEEP, database=None)
+@examples(20, derandomize=not IS_DEEP)
 @given(program=PROGRAMS, faults=REFUSALS, kind=st.sampled_from(["sync", "sync", "asyncio", "trio"]))
 def test_a_thread_holds_what_would_be_sent_without_it(program: Program, faults: list[str | None], kind: Kind) -> None:
     """Conversations, results, refusals, starts and histories are equal, and so are events but for those of threads.

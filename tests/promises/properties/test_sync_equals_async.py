@@ -16,7 +16,7 @@ from toolloop import MemoryStore
 def test_the_two_handles_do_the_same(kind: Kind, is_stored: bool) -> None:
     """Requests to the byte, results, refusals, events, starts, snapshots and journals are the same, times aside."""
 
-    @examples(8, derandomize=not IS_DEEP, database=None)
+    @examples(8, derandomize=not IS_DEEP)
     @given(programs())
     def agree(program: Program) -> None:
         expected, actual = (live(program, each, MemoryStore() if is_stored else None) for each in ("sync", kind))
@@ -28,7 +28,7 @@ def test_the_two_handles_do_the_same(kind: Kind, is_stored: bool) -> None:
     agree()
 
 
-@examples(8, derandomize=not IS_DEEP, database=None)
+@examples(8, derandomize=not IS_DEEP)
 @given(programs())
 def test_a_store_changes_nothing_of_what_is_done(program: Program) -> None:
     """Requests, results, refusals, events, starts and snapshots are those of a loop that is in no store."""

@@ -210,7 +210,5 @@ def test_a_whole_loop() -> None:
     """Nothing undecided starts, nothing starts twice, nothing is lost, and every request is accepted."""
     run_state_machine_as_test(
         WholeLoop,
-        settings=examples(
-            25, stateful_step_count=40, database=None, deadline=None, suppress_health_check=list(HealthCheck)
-        ),
+        settings=examples(25, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)),
     )

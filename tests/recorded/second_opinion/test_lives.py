@@ -20,7 +20,7 @@ from tests.recorded.second_opinion.moved import moved_thinking
 
 def many(count: int, deep: int) -> settings:
     """Return settings with so many lives, in `make deep` with so many more."""
-    return settings(max_examples=deep if IS_DEEP else count, database=None, deadline=None)
+    return settings(max_examples=deep if IS_DEEP else count, deadline=None)
 
 
 @many(8, 700)
