@@ -21,7 +21,8 @@ from types import TracebackType
 from typing import Any, Protocol, Self, cast
 
 ROOT = Path(__file__).parents[2]
-_DEADLINE = 60.0
+# Seconds. The end of a process that has died is heard at once, and a busy machine takes minutes to start one.
+_DEADLINE = 600.0
 _MOST = 1 << 20
 _MOST_DESCRIPTORS = 16
 
