@@ -112,7 +112,7 @@ class Counting:
 
 
 def test_an_idle_poll_reads_no_row_and_a_change_at_most_three(tmp_path: Path) -> None:
-    """Beside a hundred loops that wait, of which all persons were notified; also for a worker that notifies."""
+    """Beside twenty loops that wait, of which all persons were notified; also for a worker that notifies."""
     with SqliteStore(tmp_path / "loops.db") as inner:
         store: Any = Counting(inner)
         place = place_of(store=store)
@@ -120,10 +120,10 @@ def test_an_idle_poll_reads_no_row_and_a_change_at_most_three(tmp_path: Path) ->
         worker = place.worker(notify=place.notified.append)
         assert place.work(worker) == 1
         row, entries = inner.head("loop"), inner.load("loop").entries
-        for number in range(100):
+        for number in range(20):
             inner.create(f"other-{number}", entries, head=evolve(row.head, deadline=9e9, notified=None))
         place.work(worker)
-        assert len(place.notified) == 101
+        assert len(place.notified) == 21
         place.work(worker)  # it marks the loops of which it has notified
         store.rows.clear()
         assert (place.work(worker), store.rows) == (0, [])

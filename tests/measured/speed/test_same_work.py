@@ -66,7 +66,7 @@ def test_decisions_one_by_one_are_linear_in_the_calls(tmp_path: Path) -> None:
     """A decision writes the rows of all other calls, but makes none of them again."""
     for store in (MemoryStore(), SqliteStore(tmp_path / "loops.db")):
         work_of_deciding(10, store)  # what is imported and prepared once
-        few, many = work_of_deciding(50, store), work_of_deciding(150, store)
+        few, many = work_of_deciding(20, store), work_of_deciding(60, store)
         assert many < 4 * few
 
 
