@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import random
 import re
 import shutil
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import example, given, strategies as st
 
 from tests.inbox.page.visitor import Visitor
 from tests.kit.effort import examples
@@ -72,10 +73,12 @@ def test_the_newest_events_say_of_a_call_what_the_whole_journal_says(life: Life)
 
 @examples(20)
 @given(lives)
+@example(Life(random.Random(8436), forks=True).live(40))  # it was given before the loop was copied
 def test_the_request_beside_a_call_was_given(life: Life) -> None:
     """By a person, with an edit or as a prompt: it is not among the messages that a loop writes itself."""
-    given_ = [text for event in life.journal for text in getattr(event, "messages", ())]
-    given_ += [text for event in life.journal for splice in getattr(event, "splices", ()) for text in splice.messages]
+    events = [*life.past, *life.journal]
+    given_ = [text for event in events for text in getattr(event, "messages", ())]
+    given_ += [text for event in events for splice in getattr(event, "splices", ()) for text in splice.messages]
     texts = {escape_hidden(text_of_content(decode(text)["content"])) for text in given_}
     assert {call.asked for call in read_story(recent_of(life, None)).calls.values()} <= {"", *texts}
 

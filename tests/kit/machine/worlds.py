@@ -70,6 +70,7 @@ class World(Drawing):
         nested: whether calls may have loops inside of them.
         forks: whether the loop is copied now and then, and the copy goes on with a journal of its own.
         journal: every event that was taken, `Opened` or `Adopted` first; `states[n]` is the state after `journal[n]`.
+        past: the events of its journals before the last copy.
         refused: events that were refused, each with the state that refused it.
 
     """
@@ -88,6 +89,7 @@ class World(Drawing):
         self.without = without
         self.forks = forks
         self.nested = self.chance(2) if nested is None else nested
+        self.past: list[ev.Event] = []
         self.begin(m.make_opened(m.user(), **(self.some_setup() | changes)))
 
     def begin(self, first: ev.Opened | ev.Adopted) -> None:
@@ -103,6 +105,7 @@ class World(Drawing):
 
     def fork(self) -> None:
         """From here on it is a copy that goes on."""
+        self.past += self.journal
         self.begin(ev.Adopted(fork(self.state, self.make_new("loop"), self.time()["at"])))
 
     def edits(self) -> bool:
