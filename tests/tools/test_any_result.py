@@ -12,7 +12,8 @@ from typing import Any
 
 import attrs
 import numpy as np
-from hypothesis import given, strategies as st
+import pytest
+from hypothesis import example, given, strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from tests.messages.bodies import HI, OPUS
@@ -174,12 +175,25 @@ def test_the_content_of_a_result_is_content_again(value: Any, asked: Any) -> Non
 
 
 class Checked(AnthropicMessagesToolResponseAdapter):
-    """A loop checks the messages of each adapter that is not the library's own."""
+    """A loop checks the messages of each adapter that makes them itself."""
+
+    def create_messages(self, call: Any, response: Any) -> Any:
+        return super().create_messages(call, response)
 
 
-@given(RETURNED, st.sampled_from([{}, {"caller": BY_CODE["caller"]}, {"toolset_name": "computer"}]), st.booleans())
-def test_a_loop_has_nothing_to_change_in_a_result_of_this_adapter(value: Any, more: Any, is_cut: bool) -> None:
-    """It takes the message as it is: with the checks, it would be the same."""
+class Spoken(AnthropicMessagesToolResponseAdapter):
+    """It has texts of its own, and its messages are made as ever."""
+
+    def to_plain_text(self, value: Any) -> str:
+        return f"\ud800{value!s}"
+
+
+class CheckedSpoken(Spoken, Checked):
+    """Both."""
+
+
+def finish(adapter: Any, value: Any, **more: Any) -> tuple[Any, list[Any]]:
+    """The messages after a call that returned or raised this, and the events of its end."""
 
     @tool
     def act() -> Any:
@@ -188,14 +202,35 @@ def test_a_loop_has_nothing_to_change_in_a_result_of_this_adapter(value: Any, mo
             raise value
         return value
 
-    results = []
-    for kind in (AnthropicMessagesToolResponseAdapter, Checked):
-        script = [reply(calls=[call("act", id="toolu_1", **more)])]
-        tools = ToolRegistry([act], adapter=kind(max_chars=5) if is_cut else kind())
-        params = {"model": OPUS, "max_tokens": 9, "messages": [HI]}
-        handle = ToolLoopHandle(ScriptedProvider(script), params=params, tools=tools)
-        turn = handle.next_turn()
-        ends = [attrs.evolve(each, seconds=0) for each in turn.events if isinstance(each, CallFinished)]
-        results.append((handle.messages, ends))
-    assert results[0] == results[1]
-    assert len(results[0][1]) == 1
+    script = [reply(calls=[call("act", id="toolu_1", **more)])]
+    params = {"model": OPUS, "max_tokens": 9, "messages": [HI]}
+    handle = ToolLoopHandle(ScriptedProvider(script), params=params, tools=ToolRegistry([act], adapter=adapter))
+    turn = handle.next_turn()
+    return handle.messages, [attrs.evolve(each, seconds=0) for each in turn.events if isinstance(each, CallFinished)]
+
+
+@given(
+    RETURNED,
+    st.sampled_from([{}, {"caller": BY_CODE["caller"]}, {"toolset_name": "computer"}]),
+    st.sampled_from([{}, {"max_chars": 5}]),
+    st.sampled_from([(AnthropicMessagesToolResponseAdapter, Checked), (Spoken, CheckedSpoken)]),
+)
+@example(b"", {}, {}, (Spoken, CheckedSpoken))
+def test_a_loop_has_nothing_to_change_in_a_result_of_this_adapter(
+    value: Any, more: Any, limits: Any, kinds: tuple[Any, Any]
+) -> None:
+    """It takes the message as it is: with the checks, it would be the same."""
+    own, checked = (finish(kind(**limits), value, **more) for kind in kinds)
+    assert own == checked
+    assert len(own[1]) == 1
+
+
+@pytest.mark.parametrize("where", ["adapter", "class"])
+def test_what_replaces_its_method_is_checked(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as the patch of a test."""
+    adapter: Any = AnthropicMessagesToolResponseAdapter()
+    patched = adapter if where == "adapter" else AnthropicMessagesToolResponseAdapter
+    monkeypatch.setattr(patched, "create_messages", lambda *_: [{"role": "assistant", "content": []}])
+    messages, (end,) = finish(adapter, "x")
+    assert (end.outcome, end.is_error) == ("failed", True)
+    assert "create_messages returned an invalid message" in messages[2]["content"][0]["content"]

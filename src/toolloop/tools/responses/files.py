@@ -57,7 +57,7 @@ def block_of_file(given: Any, kinds: Collection[str], label: str) -> dict[str, J
         why = "" if block.strip() else "it is empty, or not a jpeg, png, gif or webp image, a PDF or text"
     if not why:
         return block
-    return f"{label} ({kind or make_well_formed(mime_type)}, {len(data):,} bytes) is not shown: {why}."
+    return make_well_formed(f"{label} ({kind or mime_type}, {len(data):,} bytes) is not shown: {why}.")
 
 
 def _read(path: Path) -> FileResponse | bytes:

@@ -21,6 +21,7 @@ from toolloop.tools.responses.response_types import RawOutputs
 from toolloop.tools.tool_errors import shorten
 
 LOG = logging.getLogger("toolloop.tools")
+_CHECKED = AnthropicMessagesToolResponseAdapter.create_messages  # it has checked what it makes
 
 
 @frozen(eq=False)
@@ -84,10 +85,11 @@ class ResultMaker:
         """Return the adapter's result for a return value or exception."""
         token = LOOP_ID.set(self.loop_id)
         try:
-            messages: Any = self.adapter.create_messages(_make_tool_use(self.call), response)
+            create = self.adapter.create_messages
+            messages: Any = create(_make_tool_use(self.call), response)
         finally:
             LOOP_ID.reset(token)
-        is_own = type(self.adapter) is AnthropicMessagesToolResponseAdapter  # it has checked what it made
+        is_own = getattr(create, "__func__", None) is _CHECKED
         block, *after = messages[0]["content"] if is_own else self._split_message(messages)
         is_error = block.get("is_error") is True or issubclass(type(response), BaseException)
         content: Any = block.get("content", "")
