@@ -180,15 +180,17 @@ class DriverLease:
             journal.bus.tell()
 
     def _claim(self) -> None:
-        journal, instead_of = self._journal, None
+        journal = self._journal
         if journal.rev == 0:
             journal.commit()
         self._lease = None
-        ask = partial(journal.store.acquire, journal.loop_id, self.owner, first_id=journal.first_id)
+        wanted: dict[str, Any] = {"first_id": journal.first_id, "instead_of": None}
         KEEPER.value.keep(self)  # from here on, the store may have granted it
         while True:
             try:
-                self._lease = lease = journal.term.ask(partial(ask, instead_of=instead_of))
+                self._lease = lease = journal.term.ask(
+                    lambda until: journal.store.acquire(journal.loop_id, self.owner, until=until, **wanted)
+                )
                 break
             except Conflict as held:
                 if held.token is None or held.owner is None or held.until is None:
@@ -197,7 +199,7 @@ class DriverLease:
                 if not (is_void or has_ended(held.owner, held.until, journal.term.now())):
                     KEEPER.value.forget(self.owner)
                     raise _make_refusal(held, held.owner, held.until) from None
-                instead_of = held.token
+                wanted["instead_of"] = held.token
         self._take_over = False
         if lease.rev != journal.rev:
             journal.refresh()  # events from before this lease do not mean that it was taken over

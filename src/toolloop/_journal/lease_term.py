@@ -42,15 +42,15 @@ class LeaseTerm:
         """Return the time by the clock of the store. Raises `StoreError` if the store fails."""
         return call_store(self._loop_id, partial(read_time, self._store))
 
-    def ask(self, ask: Callable[..., Lease]) -> Lease:
-        """Take or renew a lease. `ask`: asks the store for a lease that ends at `until`, and may raise.
+    def ask(self, ask: Callable[[float], Lease]) -> Lease:
+        """Take or renew a lease. `ask`: asks the store for a lease until a time, and may raise.
 
         Its time counts from before the question: the host may be suspended until the answer comes.
         """
         with self._asking:  # so that the last end that the store keeps is the last one that is kept here
             asked_at, seconds = self.clock(), read_lease_seconds(self._store)
             until = self.now() + seconds
-            lease = call_store(self._loop_id, partial(ask, until=until))
+            lease = call_store(self._loop_id, partial(ask, until))
             self._renew_at, self._over_at = asked_at + seconds / _RENEWALS, asked_at + seconds * (1 - _MARGIN)
             self.until = until
             return lease
@@ -63,7 +63,7 @@ class LeaseTerm:
             StoreError: the store failed.
 
         """
-        self.ask(partial(self._store.renew, lease))
+        self.ask(lambda until: self._store.renew(lease, until=until))
 
     @property
     def is_due(self) -> bool:
