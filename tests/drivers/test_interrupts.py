@@ -48,6 +48,7 @@ from toolloop.testing.promises import check_promises
 
 ROOT = Path(__file__).parents[2]
 SOURCE = str(Path(toolloop.__file__).parent)
+STORES = str(Path(SOURCE) / "stores")
 SWEEP = 1009  # how far apart the sweeps strike in `make test`
 CALLERS = 3  # how many callers make two places in one function different
 
@@ -218,8 +219,9 @@ def decide(turn: Yielded) -> None:
 class Interrupt:
     """Raises SIGINT at the n-th place inside toolloop; or at the n-th line of some functions.
 
-    A place is a call or a return of a function, with the lines that its callers are in. It counts when it is reached
-    for the first time: a loop reaches each of them about six times, and a sweep over all times would take a day.
+    A place is a call or a return of a function, with the places of its nearest callers, and inside a store with the
+    number of the write. It counts when it is reached for the first time: a loop reaches each of them several times,
+    and a sweep over all times would take a day.
 
     As a context manager it takes the interrupt, and keeps it with its traceback, as a debugger does.
 
@@ -232,6 +234,7 @@ class Interrupt:
     def __init__(self, number: int, *functions: Any) -> None:
         self.number, self.seen = number, 0
         self._places: set[object] = set()
+        self._writes = 0
         self.lines_of = {function.__code__ for function in functions}
         self.kept: BaseException | None = None
         self._begun: FrameType | None = None
@@ -262,10 +265,18 @@ class Interrupt:
             and not is_generator
             and not is_entered
             and frame.f_code.co_filename.startswith(SOURCE)
-            and (place := (event, frame.f_code, *callers_of(frame))) not in self._places
+            and self._is_new(event, frame)
         ):
-            self._places.add(place)
             self.strike()
+
+    def _is_new(self, event: str, frame: FrameType) -> bool:
+        """Whether this place is reached for the first time."""
+        is_stored = frame.f_code.co_filename.startswith(STORES)
+        self._writes += is_stored and event == "call" and frame.f_code.co_name == "append"
+        place = event, frame.f_code, self._writes if is_stored else 0, *callers_of(frame)
+        is_new = place not in self._places
+        self._places.add(place)
+        return is_new
 
     def trace(self, frame: FrameType, event: str, _argument: object) -> Any:
         if frame.f_code not in self.lines_of:
