@@ -9,7 +9,7 @@ from typing import Any
 from attrs import define, field
 
 from tests.kit.tools import params, user
-from tests.kit.world import World, start_over_http_of
+from tests.kit.world import World, open_over_http_of
 from toolloop import ToolLoopHandle, tool
 from toolloop.compaction import SUMMARY_PROMPT
 from toolloop.events import Compacted, ThinkingDropped
@@ -122,7 +122,7 @@ def reading(driver: str, script: Any, compaction: Any = None, *, asked: Any = No
     """A loop over real HTTP, none of whose requests the API refuses by default."""
     heard: list[Any] = []
     parts = {"tools": TOOLS, "max_iterations": 100, "compaction": compaction, "observers": [heard.append], **parts}
-    return start_over_http_of(driver, script, asked or book(), world=partial(Reading, events=heard), **parts)
+    return open_over_http_of(driver, script, asked or book(), world=partial(Reading, events=heard), **parts)
 
 
 def size(body: Mapping[str, Any]) -> int:

@@ -12,7 +12,7 @@ from tests.kit.each import each
 from tests.kit.streams import kinds, read, read_turn, text_in
 from tests.kit.support import expect_completed, expect_error, expect_yielded
 from tests.kit.tools import params
-from tests.kit.world import World, start_over_http_of
+from tests.kit.world import World, open_over_http_of
 from toolloop import AsyncToolLoopHandle, LoopConfig, ToolLoopHandle, Yielded, sub_loop
 from toolloop.compaction import Summarize
 from toolloop.errors import IllegalCommand, ModelError, ProtocolError
@@ -51,7 +51,7 @@ def test_a_stream_that_breaks(driver: str, how: str) -> None:
     answer, kind, retryable = BROKEN[how]
 
     async def story() -> None:
-        async with start_over_http_of(driver, [answer, CALLS], params()) as talk:
+        async with open_over_http_of(driver, [answer, CALLS], params()) as talk:
             seen, turn = await read(talk.handle)
             error = expect_error(turn)
             assert (type(error.error), error.retryable) == (kind, retryable)
@@ -74,7 +74,7 @@ def test_cut_input_of_a_truncated_reply(driver: str) -> None:
     )
 
     async def story() -> None:
-        async with start_over_http_of(driver, [cut], params()) as talk:
+        async with open_over_http_of(driver, [cut], params()) as talk:
             seen, turn = await read(talk.handle)
             assert expect_completed(turn).termination.kind == "truncated"
             assert "CallStarted" not in kinds(seen)
@@ -90,7 +90,7 @@ def test_who_leaves_early_has_cancelled_the_request(driver: str, after: type[Any
     held = streamed(CALLS, hold=-3)
 
     async def story() -> None:
-        async with start_over_http_of(
+        async with open_over_http_of(
             driver, [held, CALLS] if after is not RequestStarted else [CALLS], params()
         ) as talk:
             async with read_turn(talk.handle) as reader:
@@ -114,7 +114,7 @@ def test_an_exception_of_the_reader_comes_through(driver: str) -> None:
     """As it is, in no group, with its own cause."""
 
     async def story() -> None:
-        async with start_over_http_of(driver, [CALLS], params()) as talk:
+        async with open_over_http_of(driver, [CALLS], params()) as talk:
             for error in (LookupError("mine"), ExceptionGroup("mine", [LookupError("mine")])):
                 with pytest.raises(type(error)) as caught:
                     await _read_and_raise(talk.handle, error)
@@ -138,7 +138,7 @@ def test_a_slow_reader_slows_the_stream(driver: str) -> None:
 
     async def story() -> None:
         async with (
-            start_over_http_of(driver, [streamed(reply(text), send_buffer=4_096)], params()) as talk,
+            open_over_http_of(driver, [streamed(reply(text), send_buffer=4_096)], params()) as talk,
             read_turn(talk.handle) as reader,
         ):
             await reader.read_until(TextDelta)
@@ -166,7 +166,7 @@ def test_loops_inside_calls_stream_through_their_parent(driver: str) -> None:
         return reply("done")
 
     async def story() -> None:
-        async with start_over_http_of(driver, script, params()) as talk:
+        async with open_over_http_of(driver, script, params()) as talk:
             handle = type(talk.handle)(talk.client, params=params(), tools=[child])
             seen, turn = await read(handle)
             assert expect_yielded(turn).reason == "tools_executed"
@@ -189,7 +189,7 @@ def test_a_summary_is_not_streamed_in_pieces(driver: str) -> None:
 
     async def story() -> None:
         shorten = Summarize(keep_last=1)
-        async with start_over_http_of(driver, script, params(), compaction=shorten, max_iterations=9) as talk:
+        async with open_over_http_of(driver, script, params(), compaction=shorten, max_iterations=9) as talk:
             seen: list[Any] = []
             while not talk.handle.is_finished:
                 events, turn = await read(talk.handle)
@@ -210,7 +210,7 @@ def test_a_limit_of_time_ends_a_stream(driver: str) -> None:
     held = streamed(CALLS, hold=5)
 
     async def story() -> None:
-        async with start_over_http_of(driver, [held], params()) as talk:
+        async with open_over_http_of(driver, [held], params()) as talk:
             handle = type(talk.handle)(talk.client, params=params(), config=LoopConfig(timeout=0.2))
             seen, turn = await read(handle)
             assert expect_completed(turn).termination.kind == "timeout"

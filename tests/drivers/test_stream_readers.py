@@ -18,7 +18,7 @@ from tests.kit.journals import names
 from tests.kit.streams import read, read_turn, text_in
 from tests.kit.support import expect_completed, expect_yielded
 from tests.kit.tools import params
-from tests.kit.world import start_over_http_of
+from tests.kit.world import open_over_http_of
 from toolloop import (
     AsyncToolLoopHandle,
     LoopConfig,
@@ -42,7 +42,7 @@ def test_a_stream_that_was_left_says_so(driver: str) -> None:
     """It gives nothing any more, at once and every time, and tells what to do instead."""
 
     async def story() -> None:
-        async with start_over_http_of(driver, [reply(LONG), reply(LONG)], params()) as talk:
+        async with open_over_http_of(driver, [reply(LONG), reply(LONG)], params()) as talk:
             async with read_turn(talk.handle) as unread:
                 pass
             async with read_turn(talk.handle) as left:
@@ -67,7 +67,7 @@ def test_an_exit_of_a_tool_ends_the_stream(driver: str) -> None:
         raise SystemExit("tool")
 
     async def story() -> None:
-        async with start_over_http_of(driver, [reply(calls=[call("leave", {})])], params()) as talk:
+        async with open_over_http_of(driver, [reply(calls=[call("leave", {})])], params()) as talk:
             handle = type(talk.handle)(talk.client, params=params(), tools=[leave])
             async with read_turn(handle) as reader:
                 await reader.read_until(CallStarted)
@@ -119,7 +119,7 @@ def test_the_time_of_the_reader_is_not_the_loops(driver: str) -> None:
     """A limit of active seconds does not count while the turn waits to be read."""
 
     async def story() -> None:
-        async with start_over_http_of(driver, [reply(LONG)], params()) as talk:
+        async with open_over_http_of(driver, [reply(LONG)], params()) as talk:
             handle: Any = type(talk.handle)(talk.client, params=params(), config=LoopConfig(timeout=5.0))
             async with read_turn(handle) as reader:
                 await reader.read_until(TextDelta)

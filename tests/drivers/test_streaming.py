@@ -13,7 +13,7 @@ from tests.kit.concurrency import either_driver, play
 from tests.kit.streams import kinds, read, read_turn, text_in
 from tests.kit.support import expect_completed, expect_yielded
 from tests.kit.tools import params, user
-from tests.kit.world import start_over_http_of
+from tests.kit.world import open_over_http_of
 from toolloop import AsyncToolLoopHandle, Completed, MemoryStore, Yielded
 from toolloop.errors import IllegalCommand
 from toolloop.events import CitationDelta, Delta, InputDelta, TextDelta, ThinkingDelta
@@ -33,7 +33,7 @@ def test_a_turn_is_streamed_as_it_happens() -> None:
     """The request, its pieces, the answer, the calls, their ends; then the turn."""
 
     async def story() -> None:
-        async with start_over_http_of("sync", [reply(content=WHOLE), reply("done")], params()) as talk:
+        async with open_over_http_of("sync", [reply(content=WHOLE), reply("done")], params()) as talk:
             seen, turn = await read(talk.handle)
             assert expect_yielded(turn).reason == "tools_executed"
             assert kinds(seen)[:8] == [
@@ -73,7 +73,7 @@ def test_it_comes_to_the_same_as_without() -> None:
         for streams in (True, False):
             script = [reply(content=WHOLE), reply("more", stop_reason="pause_turn"), reply("done")]
             heard: list[Any] = []
-            async with start_over_http_of(
+            async with open_over_http_of(
                 "sync", script, params(), observers=(heard.append,), max_parallel_tools=1
             ) as talk:
                 results = []
@@ -101,7 +101,7 @@ def test_observers_hear_the_pieces_too_and_results_do_not_keep_them() -> None:
     heard: list[Any] = []
 
     async def story() -> None:
-        async with start_over_http_of("sync", [reply(LONG)], params(), observers=(heard.append,)) as talk:
+        async with open_over_http_of("sync", [reply(LONG)], params(), observers=(heard.append,)) as talk:
             seen, turn = await read(talk.handle)
             assert all(one is other for one, other in zip(heard, seen, strict=True))
             assert [each for each in turn.events if isinstance(each, Delta)] == []
@@ -114,7 +114,7 @@ def test_nothing_happens_before_it_is_read() -> None:
     """To enter and to leave costs nothing; the turn that is to come is the same."""
 
     async def story() -> None:
-        async with start_over_http_of("sync", [reply("done")], params()) as talk:
+        async with open_over_http_of("sync", [reply("done")], params()) as talk:
             before = talk.handle.snapshot()
             async with read_turn(talk.handle) as reader:
                 with pytest.raises(IllegalCommand, match="Read the stream to its end"):
@@ -131,7 +131,7 @@ def test_one_drives(driver: str) -> None:
     """While a stream is read, no other caller drives, and any caller may inject; a second stream raises when read."""
 
     async def story() -> None:
-        async with start_over_http_of(driver, [reply(LONG), reply("more")], params()) as talk:
+        async with open_over_http_of(driver, [reply(LONG), reply("more")], params()) as talk:
             async with read_turn(talk.handle) as reader:
                 await reader.read_until(TextDelta)
                 with pytest.raises(IllegalCommand, match="another caller drives"):
@@ -154,7 +154,7 @@ def test_a_turn_that_is_over_or_waits() -> None:
     """After the end a stream is empty and has the same result; where a command is awaited it cannot be entered."""
 
     async def story() -> None:
-        async with start_over_http_of(
+        async with open_over_http_of(
             "sync", [reply(calls=[call("add", {"a": 1, "b": 2})]), reply("done")], params()
         ) as talk:
             turn = await talk.aturn()

@@ -14,7 +14,7 @@ from tests.kit.concurrency import either_kind, run_async
 from tests.kit.each import each
 from tests.kit.support import expect_error, results_in
 from tests.kit.tools import HUNDRED, TOOLS, params, user
-from tests.kit.world import start_over_http
+from tests.kit.world import open_over_http
 from toolloop import (
     Ask,
     AsyncToolLoopHandle,
@@ -41,7 +41,7 @@ END = reply("end", usage=HUNDRED)
 def test_a_snapshot_after_the_end_holds_the_history_once(ends: str) -> None:
     """Also if a limit ended the loop, so that it can be resumed."""
     long = "word " * 2_000
-    with start_over_http(
+    with open_over_http(
         [END if ends == "by itself" else ADD, END], asked=params(messages=[user(long)]), max_iterations=1
     ) as at:
         turn = at.handle.next_turn()
@@ -61,7 +61,7 @@ def test_a_snapshot_after_the_end_holds_the_history_once(ends: str) -> None:
 @each(("limit", "asked"), [(0, 0), (1, 1), (2, 2), (3, 3), (4, 3), (None, 3)])
 def test_exactly_limit_requests_are_answered(limit: int | None, asked: int) -> None:
     """A loop of three requests under each limit; the end reports the iterations that really happened."""
-    with start_over_http([ADD, ADD, END], max_iterations=limit) as at:
+    with open_over_http([ADD, ADD, END], max_iterations=limit) as at:
         done = at.handle.run().unwrap()
         assert (at.count, done.iterations) == (asked, asked)
         assert done.termination == (MaxIterations(limit) if limit is not None and limit < 3 else NaturalEnd())
@@ -75,7 +75,7 @@ def test_a_reply_with_too_many_calls_is_an_error_and_none_of_them_runs(
     """It counts in usage and iterations; another reply can be asked for."""
     calls = [("add", {"a": 1, "b": number}) for number in range(3)]
     many = reply("adding", calls=calls, stop_reason=stop_reason, usage=HUNDRED)
-    with start_over_http([many, END, END], max_calls_per_reply=limit) as at:
+    with open_over_http([many, END, END], max_calls_per_reply=limit) as at:
         turn = at.handle.run()
         if not runs:
             error = expect_error(turn)
@@ -90,7 +90,7 @@ def test_a_reply_with_too_many_calls_is_an_error_and_none_of_them_runs(
 
 def test_the_limit_of_calls_in_a_reply_is_stored() -> None:
     """A loop that wakes up has the limit that it was given."""
-    with start_over_http([], max_calls_per_reply=1) as at:
+    with open_over_http([], max_calls_per_reply=1) as at:
         both = reply(calls=[("add", {"a": 1, "b": 2}), ("add", {"a": 1, "b": 3})])
         copy = ToolLoopHandle.restore(at.handle.snapshot(), ScriptedProvider([both]), tools=TOOLS)
         assert isinstance(expect_error(copy.run()).error, ProtocolError)
@@ -98,7 +98,7 @@ def test_the_limit_of_calls_in_a_reply_is_stored() -> None:
 
 def test_iterations_count_per_user_turn_and_the_budget_counts_the_whole_loop() -> None:
     """`follow_up` restarts the count of iterations and the time, but not the budget."""
-    with start_over_http([ADD, END, ADD, END], max_iterations=2, budget=Budget(requests=3)) as at:
+    with open_over_http([ADD, END, ADD, END], max_iterations=2, budget=Budget(requests=3)) as at:
         assert at.handle.run().unwrap().termination == NaturalEnd()
         at.handle.follow_up([user("again")])
         done = at.handle.run().unwrap()
@@ -107,7 +107,7 @@ def test_iterations_count_per_user_turn_and_the_budget_counts_the_whole_loop() -
 
 def test_extend_goes_on_where_the_limit_stopped() -> None:
     """The last round is closed and its results go out; nothing runs twice."""
-    with start_over_http([ADD, ADD, END], max_iterations=1) as at:
+    with open_over_http([ADD, ADD, END], max_iterations=1) as at:
         for limit in (1, 2):
             assert at.handle.run().unwrap().termination == MaxIterations(limit)
             at.handle.extend(max_iterations=limit + 1)
@@ -128,7 +128,7 @@ def test_a_timeout_bounds_the_execution_and_extend_lets_the_rest_run() -> None:
         return name
 
     calls = [call("slow", {"name": "one"}), call("slow", {"name": "two"})]
-    with start_over_http([reply(calls=calls), END], tools=[slow], max_parallel_tools=1, timeout=60) as at:
+    with open_over_http([reply(calls=calls), END], tools=[slow], max_parallel_tools=1, timeout=60) as at:
         done = at.handle.run().unwrap()
         assert (done.termination, ran) == (Timeout(60), ["one"])
         results = results_in(at.handle.messages[-1])
@@ -141,7 +141,7 @@ def test_a_timeout_bounds_the_execution_and_extend_lets_the_rest_run() -> None:
 
 def test_extend_before_a_limit_is_met_changes_the_limits_alone() -> None:
     """It is possible in every state but that of a loop that may not run, and spends no turn."""
-    with start_over_http([ADD, END], max_iterations=1) as at:
+    with open_over_http([ADD, END], max_iterations=1) as at:
         turn = at.turn()
         at.handle.extend(max_iterations=2, max_pauses=3, timeout=60, budget=Budget(requests=9))
         assert at.handle.view()["left"]["iterations"] == 1
@@ -151,7 +151,7 @@ def test_extend_before_a_limit_is_met_changes_the_limits_alone() -> None:
 
 def test_extend_after_another_end_does_not_go_on() -> None:
     """What was stopped, refused or complete stays so: the same result again."""
-    with start_over_http([END]) as at:
+    with open_over_http([END]) as at:
         at.expect_done()
         at.handle.extend(max_iterations=99)
         assert at.handle.is_finished
@@ -163,7 +163,7 @@ def test_extend_after_another_end_does_not_go_on() -> None:
 )
 def test_a_bad_limit_is_refused(change: Any) -> None:
     """It names the limit, and changes nothing."""
-    with start_over_http([ADD]) as at:
+    with open_over_http([ADD]) as at:
         before = at.handle.snapshot()
         with pytest.raises(ValueError, match=next(iter(change))):
             at.handle.extend(**change)
@@ -172,7 +172,7 @@ def test_a_bad_limit_is_refused(change: Any) -> None:
 
 def test_a_failed_request_counts_for_no_limit() -> None:
     """The iteration did not happen."""
-    with start_over_http([fault(529), END], max_iterations=1, budget=Budget(requests=1)) as at:
+    with open_over_http([fault(529), END], max_iterations=1, budget=Budget(requests=1)) as at:
         assert at.expect_failed().iterations == 0
         at.handle.retry()
         assert at.expect_done().text == "end"
@@ -186,7 +186,7 @@ def test_the_time_of_a_policy_is_active_time(opinion: Any) -> None:
         inside.active_time_passes(at.handle, 60.0)
         return opinion
 
-    with start_over_http([reply(calls=[("add", {"a": 1, "b": 2})])], on_tool_call=slow, timeout=60.0) as at:
+    with open_over_http([reply(calls=[("add", {"a": 1, "b": 2})])], on_tool_call=slow, timeout=60.0) as at:
         turn = at.turn()
         if turn.pending:
             turn.answer(turn.pending[0], "3")

@@ -12,7 +12,7 @@ from tests.kit.concurrency import async_wire, either_kind, run_async, sync_wire
 from tests.kit.each import each
 from tests.kit.support import expect_completed, results_in
 from tests.kit.tools import params, user
-from tests.kit.world import start_over_http
+from tests.kit.world import open_over_http
 from toolloop import Completed, Continue, LoopConfig, LoopDetection, Texts, ToolLoopHandle, sub_loop, tool
 from toolloop.events import LoopFinished, MessageHeld, RepetitionDetected
 from toolloop.terminations import LoopDetected, NaturalEnd
@@ -165,7 +165,7 @@ def test_a_loop_inside_a_call_is_looked_at_by_itself() -> None:
     child = sub_loop("ask", "Ask a person.", params=inner, tools=[search], config=config)
     asks_child = reply(calls=[call("ask", {"prompt": "find it"}, id="t1")])
     seen: list[Any] = []
-    with start_over_http([asks_child, SEARCH, SEARCH, END], tools=[child], observers=[seen.append]) as at:
+    with open_over_http([asks_child, SEARCH, SEARCH, END], tools=[child], observers=[seen.append]) as at:
         assert expect_completed(at.handle.run()).text == "end"
         (result,) = results_in(at.list_sent()[-1])
     assert (result["is_error"], "loop detected" in result["content"]) == (True, True)

@@ -11,7 +11,7 @@ from tests.kit.each import each
 from tests.kit.streams import read as read_turn
 from tests.kit.support import expect_refusal
 from tests.kit.tools import TOOLS, params, user
-from tests.kit.world import Handle, World, start_over_http_of
+from tests.kit.world import Handle, World, open_over_http_of
 from toolloop import (
     AsyncToolRunner,
     Completed,
@@ -77,7 +77,7 @@ def test_a_pause(face: str, scene: str, driver: str) -> None:
 
     async def story() -> None:
         ran: list[Any] = []
-        async with start_over_http_of(driver, script, asked) as talk:
+        async with open_over_http_of(driver, script, asked) as talk:
             parts: dict[str, Any] = {"params": asked, "tools": TOOLS, "config": LoopConfig(max_pauses=pauses)}
             replies, ended = await drive(face, talk, ran, parts)
             assert ended == kind

@@ -11,7 +11,7 @@ from pydantic import AfterValidator
 from tests.kit.each import each
 from tests.kit.support import expect_yielded, results_in
 from tests.kit.tools import params
-from tests.kit.world import start_over_http
+from tests.kit.world import open_over_http
 from toolloop import (
     Answer,
     Approve,
@@ -35,7 +35,7 @@ EDITED = {"path": "z", "text": "y"}
 
 def test_without_a_policy_the_tool_decides() -> None:
     """`needs_approval` of a tool asks; without it the tool runs."""
-    with start_over_http([reply(calls=[ADD, WRITE])]) as at:
+    with open_over_http([reply(calls=[ADD, WRITE])]) as at:
         assert [call.name for call in at.turn().pending] == ["write"]
 
 
@@ -48,7 +48,7 @@ def test_needs_approval_may_look_at_the_call() -> None:
         return f"spent {number}"
 
     calls = [call("spend", {"number": 3}), call("spend", {"number": 7})]
-    with start_over_http([reply(calls=calls)], tools=[spend]) as at:
+    with open_over_http([reply(calls=calls)], tools=[spend]) as at:
         assert [call.input["number"] for call in at.turn().pending] == [7]
 
 
@@ -56,7 +56,7 @@ def test_needs_approval_may_look_at_the_call() -> None:
 @each("asked", [WRITE, ADD])
 def test_the_configuration_goes_before_the_tool(opinion: Any, asked: dict[str, Any]) -> None:
     """`on_tool_call` is final in all it says; no opinion leaves it to the tool."""
-    with start_over_http([reply(calls=[asked])], on_tool_call=lambda call, view: opinion) as at:
+    with open_over_http([reply(calls=[asked])], on_tool_call=lambda call, view: opinion) as at:
         turn = at.turn()
         waits = isinstance(opinion, Ask) or (opinion is None and asked is WRITE)
         assert (turn.reason == "decision_required") == waits
@@ -70,7 +70,7 @@ def test_a_policy_sees_the_call_and_the_loop() -> None:
     def policy(asked: ToolCall, view: PolicyView) -> None:
         seen.append((asked.name, asked.input, view.iteration, len(view.messages), view.reply["stop_reason"]))
 
-    with start_over_http([reply(calls=[ADD, WRITE])], on_tool_call=policy) as at:
+    with open_over_http([reply(calls=[ADD, WRITE])], on_tool_call=policy) as at:
         at.turn()
         assert seen == [
             ("add", {"a": 1, "b": 2}, 1, 1, "tool_use"),
@@ -82,7 +82,7 @@ def test_a_policy_sees_the_call_and_the_loop() -> None:
 @each("answer", ["yes", True, 0, object()])
 def test_a_policy_that_says_nonsense_asks(answer: Any) -> None:
     """A policy that returns something else lets nothing run."""
-    with start_over_http([reply(calls=[ADD])], on_tool_call=lambda call, view: answer) as at:
+    with open_over_http([reply(calls=[ADD])], on_tool_call=lambda call, view: answer) as at:
         (call,) = at.turn().pending
         assert call.reason is not None
         assert type(answer).__name__ in call.reason
@@ -94,7 +94,7 @@ def test_a_policy_that_raises_asks() -> None:
     def policy(call: ToolCall, view: PolicyView) -> None:
         raise LookupError("key sk-secret")
 
-    with start_over_http([reply(calls=[ADD])], on_tool_call=policy) as at:
+    with open_over_http([reply(calls=[ADD])], on_tool_call=policy) as at:
         (call,) = at.turn().pending
         assert (call.why, call.reason) == ("approval", "the policy raised LookupError")
 
@@ -107,7 +107,7 @@ def test_a_predicate_that_raises_asks() -> None:
         """Spend."""
         return "spent"
 
-    with start_over_http([reply(calls=[("spend", {"number": 3})])], tools=[spend]) as at:
+    with open_over_http([reply(calls=[("spend", {"number": 3})])], tools=[spend]) as at:
         assert [call.why for call in at.turn().pending] == ["approval"]
 
 
@@ -115,7 +115,7 @@ BOOK = call("book", {"day": "2026-12-24", "seats": [1, 2]}, id="toolu_b")
 
 
 def make_booking(needs_approval: Callable[..., Any]) -> Any:
-    """A tool whose predicate takes the arguments. It notes nothing: `start_over_http` reads its results."""
+    """A tool whose predicate takes the arguments. It notes nothing: `open_over_http` reads its results."""
 
     @tool(needs_approval=needs_approval, preview=lambda day, seats: f"{day:%d %b}: {len(seats)}", typed=True)
     def book(day: date, seats: set[int], note: str = "") -> str:
@@ -134,7 +134,7 @@ def test_a_typed_predicate_gets_the_arguments_of_the_function() -> None:
         seats.clear()
         return True
 
-    with start_over_http([reply(calls=[BOOK]), reply("fine")], tools=[make_booking(is_large)]) as at:
+    with open_over_http([reply(calls=[BOOK]), reply("fine")], tools=[make_booking(is_large)]) as at:
         turn = at.turn()
         assert turn.pending[0].preview == "24 Dec: 2"
         turn.approve("toolu_b", {"day": "2026-12-25", "seats": [3]})
@@ -147,7 +147,7 @@ def test_a_typed_predicate_gets_the_arguments_of_the_function() -> None:
 def test_a_typed_predicate_is_not_asked_about_an_input_that_does_not_fit(bad: dict[str, Any]) -> None:
     """The model gets the problems, as for any other tool."""
     asked: list[Any] = []
-    with start_over_http(
+    with open_over_http(
         [reply(calls=[call("book", bad, id="toolu_b")]), reply("fine")],
         tools=[make_booking(lambda **all: asked.append(all))],
     ) as at:
@@ -172,7 +172,7 @@ def test_where_a_typed_predicate_has_no_arguments_approval_is_needed() -> None:
         """Send."""
         return f"sent to {to}"
 
-    with start_over_http([reply(calls=[("send", {"to": "ana"})])], tools=[send]) as at:
+    with open_over_http([reply(calls=[("send", {"to": "ana"})])], tools=[send]) as at:
         assert [(call.why, call.reason) for call in at.turn().pending] == [
             ("approval", "the policy raised InvalidInput")
         ]
@@ -180,7 +180,7 @@ def test_where_a_typed_predicate_has_no_arguments_approval_is_needed() -> None:
 
 def test_a_policy_that_approves_an_input_that_does_not_fit_asks() -> None:
     """An input that the schema refuses never runs."""
-    with start_over_http([reply(calls=[ADD])], on_tool_call=lambda call, view: Approve({"a": "x"})) as at:
+    with open_over_http([reply(calls=[ADD])], on_tool_call=lambda call, view: Approve({"a": "x"})) as at:
         assert [call.why for call in at.turn().pending] == ["approval"]
 
 
@@ -193,7 +193,7 @@ def test_a_policy_runs_once_for_each_proposed_or_edited_input() -> None:
         return Ask()
 
     other = call("write", {"path": "c", "text": "d"}, id="toolu_o")
-    with start_over_http([reply(calls=[WRITE, other]), reply("fine")], on_tool_call=policy) as at:
+    with open_over_http([reply(calls=[WRITE, other]), reply("fine")], on_tool_call=policy) as at:
         turn = at.turn()
         turn.approve("toolu_w", EDITED)
         turn.approve("toolu_o")
@@ -209,7 +209,7 @@ def test_after_an_edit_a_denial_of_the_policy_wins_and_its_ask_is_satisfied() ->
     def policy(asked: ToolCall, view: PolicyView) -> Any:
         return Deny("never there") if asked.effective_input["path"] == "z" else Ask()
 
-    with start_over_http([reply(calls=[WRITE]), reply("fine")], on_tool_call=policy) as at:
+    with open_over_http([reply(calls=[WRITE]), reply("fine")], on_tool_call=policy) as at:
         at.turn().approve("toolu_w", EDITED)
         at.handle.run()
         (result,) = results_in(at.list_sent()[-1])
@@ -219,7 +219,7 @@ def test_after_an_edit_a_denial_of_the_policy_wins_and_its_ask_is_satisfied() ->
 def test_an_unknown_tool_is_settled_first_with_the_names_there_are() -> None:
     """No decision is asked for a call that cannot run."""
     asked: list[str] = []
-    with start_over_http(
+    with open_over_http(
         [reply(calls=[call("nothing", {}), ADD]), reply("fine")], on_tool_call=lambda c, _: asked.append(c.name)
     ) as at:
         at.turn().continue_loop()
@@ -244,7 +244,7 @@ def test_input_that_does_not_fit_is_reported_one_field_a_line() -> None:
         raise AssertionError("it must not run")
 
     bad = call("save", {"path": "a.txt", "size": "5", "extra": 1})
-    with start_over_http([reply(calls=[bad]), reply("fine")], tools=[save]) as at:
+    with open_over_http([reply(calls=[bad]), reply("fine")], tools=[save]) as at:
         turn = at.turn()
         assert turn.reason == "tools_executed"
         turn.continue_loop()
@@ -285,7 +285,7 @@ PRICE = sub_loop(
 @each(("gated", "value"), [(check_number, 1), (PRICE, 10**400)])
 def test_whatever_is_raised_while_an_input_is_checked_makes_it_invalid(gated: Any, value: int) -> None:
     """The model gets an error result, and the loop goes on."""
-    with start_over_http([reply(calls=[call(gated.name, {"a": value})]), reply("fine")], tools=[gated]) as at:
+    with open_over_http([reply(calls=[call(gated.name, {"a": value})]), reply("fine")], tools=[gated]) as at:
         at.turn().continue_loop()
         assert at.expect_done().text == "fine"
         (result,) = results_in(at.list_sent()[-1])
@@ -295,7 +295,7 @@ def test_whatever_is_raised_while_an_input_is_checked_makes_it_invalid(gated: An
 
 def test_a_tool_that_raises_is_an_error_result_and_harms_no_other() -> None:
     """One error does not affect the other call; the result says what was raised."""
-    with start_over_http([reply(calls=[call("broken"), ADD]), reply("fine")]) as at:
+    with open_over_http([reply(calls=[call("broken"), ADD]), reply("fine")]) as at:
         at.turn().continue_loop()
         at.expect_done()
         failed, added = results_in(at.list_sent()[-1])
@@ -311,7 +311,7 @@ def test_a_tool_that_returns_what_cannot_be_sent_is_an_error_result() -> None:
         """Return something odd."""
         return object()
 
-    with start_over_http([reply(calls=[("odd", {})]), reply("fine")], tools=[odd]) as at:
+    with open_over_http([reply(calls=[("odd", {})]), reply("fine")], tools=[odd]) as at:
         at.turn().continue_loop()
         assert at.expect_done().text == "fine"
         (result,) = results_in(at.list_sent()[-1])
@@ -328,7 +328,7 @@ def test_a_tool_may_know_its_call() -> None:
         seen.append((context.loop_id, context.call_id, context.iteration, context.depth, context.cancelled))
         return "ok"
 
-    with start_over_http([reply(calls=[call("who", id="toolu_x")]), reply("fine")], tools=[who], depth=1) as at:
+    with open_over_http([reply(calls=[call("who", id="toolu_x")]), reply("fine")], tools=[who], depth=1) as at:
         at.handle.run()
         assert seen == [("loop", "toolu_x", 1, 2, False)]
 
@@ -336,7 +336,7 @@ def test_a_tool_may_know_its_call() -> None:
 @each("answer", [Answer(object()), Answer("", is_error=True), Deny(None), Approve(["x"])])  # type: ignore[arg-type]
 def test_a_decision_of_a_policy_that_cannot_be_used_asks(answer: Any) -> None:
     """The policy fails closed: the caller sees what was wrong with it."""
-    with start_over_http([reply(calls=[ADD])], on_tool_call=lambda call, view: answer) as at:
+    with open_over_http([reply(calls=[ADD])], on_tool_call=lambda call, view: answer) as at:
         (pending,) = at.turn().pending
         assert (pending.why, at.did) == ("approval", [])
         assert "policy" in str(pending.reason)
@@ -355,7 +355,7 @@ def test_a_grant_does_not_help_a_policy_whose_answer_cannot_be_used(answer: Any)
         return answer if shown.iteration > 1 else Ask("why")
 
     again = call("add", {"a": 1, "b": 2}, id="toolu_b")
-    with start_over_http([reply(calls=[ADD]), reply(calls=[again])], on_tool_call=policy) as at:
+    with open_over_http([reply(calls=[ADD]), reply(calls=[again])], on_tool_call=policy) as at:
         turn = at.turn()
         turn.approve("toolu_a", by="ana", remember=Grant())
         turn.continue_loop()
@@ -382,7 +382,7 @@ def spend_with(predicate: Callable[..., Any]) -> Any:
 def test_a_predicate_whose_answer_is_neither_true_nor_false_asks() -> None:
     """It fails closed, as one that raises does: a grant does not help."""
     script = [reply(calls=[("spend", {})]), reply(calls=[("spend", {})]), reply("fine")]
-    with start_over_http(script, tools=[spend_with(lambda call: Vague())]) as at:
+    with open_over_http(script, tools=[spend_with(lambda call: Vague())]) as at:
         for _ in range(2):
             turn = expect_yielded(at.handle.run())
             (pending,) = turn.pending

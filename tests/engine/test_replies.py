@@ -14,7 +14,7 @@ from tests.kit.each import each
 from tests.kit.effort import examples
 from tests.kit.support import expect_completed, expect_error, expect_yielded, results_in
 from tests.kit.tools import TOOLS, assistant, params, user
-from tests.kit.world import start_over_http
+from tests.kit.world import open_over_http
 from toolloop import Deny, MemoryStore, ToolLoopHandle
 from toolloop.errors import ModelError, ProtocolError
 from toolloop.events import BlocksLeftOut, InputDelta
@@ -64,7 +64,7 @@ def kinds(message: dict[str, Any]) -> list[str]:
 
 def follow(reason: str, content: str, joining: list[str], *, answered: bool) -> Any:
     """Drive one reply to its end and follow up; check what joined and what went out. Gives the end."""
-    with start_over_http([reply(stop_reason=reason, **CONTENTS[content]), reply("fine")], asked=SEARCHING) as at:
+    with open_over_http([reply(stop_reason=reason, **CONTENTS[content]), reply("fine")], asked=SEARCHING) as at:
         done = at.expect_done()
         assert done.response is not None
         assert done.response["stop_reason"] == reason
@@ -110,7 +110,7 @@ def test_a_refusal_does_not_join(content: str) -> None:
 def test_a_refusal_tells_category_and_explanation() -> None:
     """The API's own words about a refusal are in the termination."""
     details = {"type": "refusal", "category": "cyber", "explanation": "It looks like an attack."}
-    with start_over_http([reply(stop_reason="refusal", stop_details=details)]) as at:
+    with open_over_http([reply(stop_reason="refusal", stop_details=details)]) as at:
         assert at.expect_done().termination == Refused("cyber", "It looks like an attack.")
 
 
@@ -129,7 +129,7 @@ def test_a_pause_is_sent_back_without_a_user_turn_and_joins_with_its_end(reason:
     """A paused reply waits beside the history, goes back unchanged, and joins with the reply that ends the pause."""
     paused = reply("so far", content=[server_call("web_search", {"query": "x"})], stop_reason=reason)
     ending = reply(content=[server_result("web_search"), text("found")])
-    with start_over_http([paused, ending, reply("fine")], asked=SEARCHING) as at:
+    with open_over_http([paused, ending, reply("fine")], asked=SEARCHING) as at:
         turn = at.turn()
         assert (turn.reason, turn.calls, turn.pending) == ("paused", (), ())
         assert at.handle.messages == (user(),)
@@ -145,7 +145,7 @@ def test_a_pause_is_sent_back_without_a_user_turn_and_joins_with_its_end(reason:
 
 def test_a_tool_use_stop_without_a_call_is_an_error_that_counts_and_does_not_join() -> None:
     """It counts in usage and iterations, and the same request may be tried again."""
-    with start_over_http([reply("hm", stop_reason="tool_use"), reply("fine")]) as at:
+    with open_over_http([reply("hm", stop_reason="tool_use"), reply("fine")]) as at:
         failed = at.expect_failed()
         assert isinstance(failed.error, ProtocolError)
         assert (failed.iterations, failed.total_usage.input_tokens, len(at.handle.messages)) == (1, 10, 1)
@@ -157,7 +157,7 @@ def test_a_tool_use_stop_without_a_call_is_an_error_that_counts_and_does_not_joi
 def test_the_response_of_a_failed_loop_is_the_last_reply_that_made_sense() -> None:
     """Neither a failed request nor a reply that is an error stands for it."""
     asks = reply("Adding.", calls=[("add", {"a": 1, "b": 2})])
-    with start_over_http([asks, reply("hm", stop_reason="tool_use"), fault(400)]) as at:
+    with open_over_http([asks, reply("hm", stop_reason="tool_use"), fault(400)]) as at:
         at.turn().continue_loop()
         message = at.handle.into_result().response
         assert message is not None
@@ -175,7 +175,7 @@ def test_a_reply_without_a_stop_reason_is_a_retryable_error(reason: object) -> N
     """No stop reason means that the reply was cut off on the way: nothing of it joins."""
     body = {"type": "message", "role": "assistant", "content": [text("so")], "stop_reason": reason, "model": "m"}
     answer = verbatim(200, {"content-type": "application/json"}, json.dumps(body))
-    with start_over_http([answer, reply("fine")]) as at:
+    with open_over_http([answer, reply("fine")]) as at:
         failed = at.expect_failed()
         assert isinstance(failed.error, ProtocolError)
         assert (failed.retryable, at.handle.messages) == (True, (user(),))
@@ -190,7 +190,7 @@ def test_a_reply_joins_verbatim() -> None:
         {"type": "text", "text": "a", "citations": None},
         {"type": "tool_use", "id": "toolu_1", "name": "unseen", "input": {"path": "x", "b": big, "a": [1.50, 1e10]}},
     ]
-    with start_over_http([reply(content=blocks), reply("fine")]) as at:
+    with open_over_http([reply(content=blocks), reply("fine")]) as at:
         at.turn().continue_loop()
         at.expect_done()
         sent = at.api.requests[1].body.decode()
@@ -209,7 +209,7 @@ def test_a_reply_joins_verbatim() -> None:
 )
 def test_the_parts_left_out_are_reported(reason: str, content: str, left_out: list[BlocksLeftOut]) -> None:
     """What of a reply does not join, an event names; a refusal as a whole does not join."""
-    with start_over_http([reply(stop_reason=reason, **CONTENTS[content])]) as at:
+    with open_over_http([reply(stop_reason=reason, **CONTENTS[content])]) as at:
         assert [event for event in at.expect_done().events if isinstance(event, BlocksLeftOut)] == left_out
 
 
@@ -223,7 +223,7 @@ def test_the_parts_left_out_are_reported(reason: str, content: str, left_out: li
 def test_an_id_that_the_api_would_refuse_is_replaced_before_anything_runs(given_id: str) -> None:
     """The calls run once, the request with their results is accepted, and so is an edit of the history after that."""
     calls = [call("picture", {"kind": "png"}, id=given_id), call("add", {"a": 1, "b": 2}, id="other")]
-    with start_over_http([reply(calls=calls), reply("fine"), reply("more")]) as at:
+    with open_over_http([reply(calls=calls), reply("fine"), reply("more")]) as at:
         turn = at.turn()
         assert [each.id for each in turn.calls] == [block["id"] for block in turn.message["content"]]
         assert (turn.calls[0].id == given_id) == bool(re.fullmatch("[a-zA-Z0-9_-]+", given_id))
@@ -240,7 +240,7 @@ def test_an_id_that_the_api_would_refuse_is_replaced_before_anything_runs(given_
 @each("streams", [False, True])
 def test_a_replaced_id_is_the_same_wherever_it_is_shown(streams: bool) -> None:
     """In pieces of the reply, in events, in the response and after waking up; it begins with what is readable of it."""
-    with start_over_http(
+    with open_over_http(
         [reply(calls=[call("write", {"path": "a", "text": "b"}, id="functions.pay:0")]), reply("fine")]
     ) as at:
         pieces: list[Any] = []
@@ -277,7 +277,7 @@ def test_the_id_of_a_server_call_is_replaced_with_that_of_its_result_in_a_later_
     """A pause may come between them."""
     paused = reply(content=[server_call("web_search", {"query": "x"}) | {"id": "search:0"}], stop_reason="pause_turn")
     ending = reply(content=[server_result("web_search") | {"tool_use_id": "search:0"}, text("found")])
-    with start_over_http([paused, ending, reply("fine")], asked=SEARCHING) as at:
+    with open_over_http([paused, ending, reply("fine")], asked=SEARCHING) as at:
         at.turn().continue_loop()
         assert at.expect_done().text == "found"
         at.handle.follow_up([user("and now?")])

@@ -8,7 +8,7 @@ import pytest
 
 from tests.kit.each import each
 from tests.kit.tools import HUNDRED, user
-from tests.kit.world import start_over_http
+from tests.kit.world import open_over_http
 from toolloop import LoopConfig, PolicyView
 from toolloop.terminations import NaturalEnd, StopCondition
 from toolloop.testing import call, reply
@@ -19,7 +19,7 @@ ADD = reply(calls=[("add", {"a": 2, "b": 3})], usage=HUNDRED)
 def test_the_repr_of_a_view_shows_no_contents() -> None:
     """What `stop_when` sees has a repr without contents."""
     seen: list[str] = []
-    with start_over_http([reply("secret")], stop_when=lambda view: seen.append(repr(view))) as at:
+    with open_over_http([reply("secret")], stop_when=lambda view: seen.append(repr(view))) as at:
         at.handle.run()
         assert seen == ["<PolicyView of iteration 1>"]
 
@@ -33,7 +33,7 @@ def test_the_repr_of_a_configuration_shows_that_a_callable_is_set() -> None:
 
 def test_stopped_at_the_first_reply_its_calls_do_not_run() -> None:
     """Stopped at the first reply, the response still holds the calls, which did not run."""
-    with start_over_http([ADD], stop_when=lambda view: True) as at:
+    with open_over_http([ADD], stop_when=lambda view: True) as at:
         done = at.handle.run().unwrap()
         assert done.response is not None
         assert (done.iterations, done.response["content"][0]["name"], at.did) == (1, "add", [])
@@ -47,7 +47,7 @@ def test_it_sees_iteration_calls_results_and_usage() -> None:
         results = [result.content for result in view.results]
         seen.append((view.iteration, len(view.calls), results, view.total_usage.input_tokens))
 
-    with start_over_http([ADD, reply("end", usage=HUNDRED)], stop_when=look) as at:
+    with open_over_http([ADD, reply("end", usage=HUNDRED)], stop_when=look) as at:
         at.handle.run()
         assert seen == [(1, 0, [], 100), (2, 1, ["5"], 200)]
 
@@ -55,7 +55,7 @@ def test_it_sees_iteration_calls_results_and_usage() -> None:
 def test_no_further_request_goes_out_and_the_end_is_reported_once() -> None:
     """Stopped after the second reply, the third is never asked for, and the end is reported once."""
     seen: list[object] = []
-    with start_over_http([ADD, ADD], stop_when=lambda view: view.iteration == 2, observers=[seen.append]) as at:
+    with open_over_http([ADD, ADD], stop_when=lambda view: view.iteration == 2, observers=[seen.append]) as at:
         at.handle.run()
         assert (at.count, [type(event).__name__ for event in seen].count("LoopFinished")) == (2, 1)
 
@@ -66,14 +66,14 @@ ADD_CALL = call("add", {"a": 1, "b": 2}, id="toolu_a")
 @each("said", [None, False, 0, 0.0, "", [], {}])
 def test_a_stop_when_that_says_nothing_lets_the_loop_go_on(said: Any) -> None:
     """A falsy value does not stop the loop."""
-    with start_over_http([reply("fine")], stop_when=lambda view: said) as at:
+    with open_over_http([reply("fine")], stop_when=lambda view: said) as at:
         assert at.expect_done().termination == NaturalEnd()
 
 
 @each(("said", "reason"), [(True, None), (1, None), (["x"], None), ("enough", "enough")])
 def test_a_stop_when_that_says_something_ends_the_loop(said: Any, reason: str | None) -> None:
     """A text is the reason; nothing of the reply runs."""
-    with start_over_http([reply(calls=[ADD_CALL])], stop_when=lambda view: said) as at:
+    with open_over_http([reply(calls=[ADD_CALL])], stop_when=lambda view: said) as at:
         assert (at.expect_done().termination, at.did) == (StopCondition(reason), [])
 
 
@@ -87,7 +87,7 @@ def test_what_stop_when_raises_comes_through_as_it_is(error: BaseException) -> N
             raise asked.pop()
         return False
 
-    with start_over_http([reply("fine")], stop_when=stop_when) as at:
+    with open_over_http([reply("fine")], stop_when=stop_when) as at:
         with pytest.raises(type(error)) as caught:
             at.handle.next_turn()
         assert caught.value is error
@@ -104,7 +104,7 @@ def test_a_message_may_be_added_after_stop_when_raised() -> None:
             raise asked.pop()
         return False
 
-    with start_over_http([reply("fine"), reply("more")], stop_when=stop_when) as at:
+    with open_over_http([reply("fine"), reply("more")], stop_when=stop_when) as at:
         with pytest.raises(LookupError):
             at.handle.next_turn()
         at.handle.messages_mut().append(user("and then?"))

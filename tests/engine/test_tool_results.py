@@ -15,7 +15,7 @@ from tests.kit.concurrency import Gate, async_loop, cancel_after, run_async
 from tests.kit.each import each
 from tests.kit.support import expect_completed, expect_refusal, expect_yielded, results_in
 from tests.kit.tools import params, user
-from tests.kit.world import start_over_http
+from tests.kit.world import open_over_http
 from toolloop import Answer, Continue, Texts, ToolError, ToolLoopHandle, ToolRegistry, ToolResult, tool
 from toolloop.errors import IllegalCommand
 from toolloop.events import CallFinished
@@ -57,7 +57,7 @@ def work() -> str:
 def result_with(make: Callable[[str], Any]) -> dict[str, Any]:
     """The result that goes out for a tool under such an adapter; the API takes it."""
     script = [reply(calls=[("work", {})]), reply("fine")]
-    with start_over_http(script, tools=ToolRegistry([work], adapter=Own(make))) as at:
+    with open_over_http(script, tools=ToolRegistry([work], adapter=Own(make))) as at:
         at.turn().continue_loop()
         assert at.expect_done().text == "fine"
         return dict(results_in(at.list_sent()[-1])[0])
@@ -118,7 +118,7 @@ def test_text_after_a_result_and_cache_marks_go_out() -> None:
     own = Own(lambda call_id: make_followed(call_id, note, {"type": "text", "text": " "}, cache_control=mark))
     asks = reply(calls=[call("work", id="toolu_1"), call("work", id="toolu_2")])
     tools = ToolRegistry([work], adapter=own)
-    with start_over_http([asks, reply("fine")], tools=tools) as at:
+    with open_over_http([asks, reply("fine")], tools=tools) as at:
         at.turn()
         with at.api.client() as client:
             copy = ToolLoopHandle.restore(at.handle.snapshot(), client, tools=tools)
@@ -157,7 +157,7 @@ def test_the_plain_text_of_a_result_reaches_hosts_and_no_log(caplog: pytest.LogC
 
     calls: list[Any] = [("file", {}), ("rows", {}), ("fail", {}), ("long", {})]
     caplog.set_level(logging.DEBUG)
-    with start_over_http(
+    with open_over_http(
         [reply(calls=calls), reply("fine")], tools=ToolRegistry([file, rows, fail, long], adapter=Long())
     ) as at:
         turn = at.turn()
@@ -182,7 +182,7 @@ def test_a_filter_that_changes_a_result_changes_its_plain_text() -> None:
         """Give a file."""
         return FileResponse("secret.txt", "text/plain", b"words")
 
-    with start_over_http(
+    with open_over_http(
         [reply(calls=[call("file", id="a")])], tools=[file], result_filters=[lambda _call, _text: "gone"]
     ) as at:
         assert at.turn().results == (ToolResult("a", "gone", plain_text="gone"),)
@@ -208,7 +208,7 @@ def test_words_of_a_subclass_reach_the_model() -> None:
 
     script = [reply(calls=[("clear", {}), ("fail", {})]), reply("fine")]
     tools = ToolRegistry([clear, fail], adapter=Polite())
-    with start_over_http(script, tools=tools, texts=Texts(failed="{error} (sorry)")) as at:
+    with open_over_http(script, tools=tools, texts=Texts(failed="{error} (sorry)")) as at:
         at.turn().continue_loop()
         at.expect_done()
         contents = [result["content"] for result in results_in(at.list_sent()[-1])]
@@ -218,7 +218,7 @@ def test_words_of_a_subclass_reach_the_model() -> None:
 @each("is_error", ["no", 1, None])
 def test_an_answer_is_an_error_or_not(is_error: Any) -> None:
     """Anything else is refused to who gives it."""
-    with start_over_http([reply(calls=[call("lookup", id="a")])], tools=[], asked=params(tools=[LOOKUP])) as at:
+    with open_over_http([reply(calls=[call("lookup", id="a")])], tools=[], asked=params(tools=[LOOKUP])) as at:
         at.turn()
         with expect_refusal(at.handle, IllegalCommand, "is_error"):
             at.handle.decide({"a": Answer("x", is_error=is_error)})
@@ -331,7 +331,7 @@ def result_of(function: Callable[[], Any]) -> dict[str, Any]:
         """Do something odd."""
         return function()
 
-    with start_over_http([reply(calls=[("odd", {})]), reply("fine")], tools=[odd]) as at:
+    with open_over_http([reply(calls=[("odd", {})]), reply("fine")], tools=[odd]) as at:
         assert at.turn().reason == "tools_executed"
         at.handle.resume(Continue())
         assert at.expect_done().text == "fine"

@@ -13,7 +13,7 @@ from attrs import fields
 from tests.kit.each import each
 from tests.kit.support import expect_refusal, results_in
 from tests.kit.tools import TOOLS, params, user
-from tests.kit.world import start_over_http
+from tests.kit.world import open_over_http
 from toolloop import (
     Answer,
     Approve,
@@ -43,7 +43,7 @@ def make_params(**more: Any) -> dict[str, Any]:
 
 def test_an_approved_call_runs_and_a_denied_one_does_not() -> None:
     """The denial is an error result with its reason; results come in the model's order."""
-    with start_over_http([reply(calls=[WRITE, OTHER]), reply("fine")]) as at:
+    with open_over_http([reply(calls=[WRITE, OTHER]), reply("fine")]) as at:
         turn = at.turn()
         turn.deny("toolu_w", "not today")
         turn.approve("toolu_o")
@@ -60,7 +60,7 @@ def test_an_approved_call_runs_and_a_denied_one_does_not() -> None:
 def test_an_answer_is_the_result_and_the_tool_does_not_run() -> None:
     """Text, blocks or an error, as the caller says."""
     blocks = [{"type": "text", "text": "mine"}]
-    with start_over_http([reply(calls=[WRITE, OTHER]), reply("fine")]) as at:
+    with open_over_http([reply(calls=[WRITE, OTHER]), reply("fine")]) as at:
         turn = at.turn()
         turn.answer("toolu_w", blocks)
         turn.answer("toolu_o", "it broke", is_error=True, by="ana")
@@ -75,7 +75,7 @@ def test_an_answer_is_the_result_and_the_tool_does_not_run() -> None:
 
 def test_an_edited_input_runs_and_the_result_mentions_the_edit() -> None:
     """History keeps the model's own words; a text block of its own says what really ran."""
-    with start_over_http([reply(calls=[WRITE]), reply("fine")]) as at:
+    with open_over_http([reply(calls=[WRITE]), reply("fine")]) as at:
         turn = at.turn()
         turn.approve(turn.pending[0], EDITED)
         turn.continue_loop()
@@ -92,7 +92,7 @@ def test_an_edited_input_runs_and_the_result_mentions_the_edit() -> None:
 
 def test_approve_all_approves_what_waits_for_approval_alone() -> None:
     """External calls stay; the approvals are bound to what is shown."""
-    with start_over_http([reply(calls=[WRITE, EXTERNAL, OTHER])], asked=make_params()) as at:
+    with open_over_http([reply(calls=[WRITE, EXTERNAL, OTHER])], asked=make_params()) as at:
         turn = at.turn()
         turn.approve_all(by="ana")
         assert [call.name for call in turn.pending] == ["lookup"]
@@ -104,7 +104,7 @@ def test_approve_all_approves_what_waits_for_approval_alone() -> None:
 
 def test_an_external_call_waits_for_its_answer() -> None:
     """A name that only the parameters define is not ours to run."""
-    with start_over_http([reply(calls=[ADD, EXTERNAL]), reply("fine")], asked=make_params()) as at:
+    with open_over_http([reply(calls=[ADD, EXTERNAL]), reply("fine")], asked=make_params()) as at:
         turn = at.turn()
         assert [(call.name, call.why) for call in turn.pending] == [("lookup", "external")]
         turn.answer(turn.pending[0], {"found": [1, 2]})
@@ -146,7 +146,7 @@ REFUSED: dict[str, tuple[Callable[[ToolLoopHandle], Any], type[CallerError], str
 @each(("move", "kind", "word"), REFUSED.values())
 def test_a_refused_decision_changes_nothing(move: Any, kind: type[CallerError], word: str) -> None:
     """All are checked, then all apply, or none does; the error says why and survives pickling."""
-    with start_over_http([reply(calls=[WRITE, OTHER, ADD, EXTERNAL])], asked=make_params()) as at:
+    with open_over_http([reply(calls=[WRITE, OTHER, ADD, EXTERNAL])], asked=make_params()) as at:
         turn = at.turn()
         with expect_refusal(at.handle, kind, word) as caught:
             move(at.handle)
@@ -158,7 +158,7 @@ def test_a_refused_decision_changes_nothing(move: Any, kind: type[CallerError], 
 
 def test_errors_of_decisions_carry_their_parts() -> None:
     """The call, the calls that wait, what is allowed."""
-    with start_over_http([reply(calls=[WRITE, OTHER, EXTERNAL])], asked=make_params()) as at:
+    with open_over_http([reply(calls=[WRITE, OTHER, EXTERNAL])], asked=make_params()) as at:
         at.turn()
         with pytest.raises(UnknownCall) as unknown:
             at.handle.decide({"toolu_x": Approve()})
@@ -173,7 +173,7 @@ def test_errors_of_decisions_carry_their_parts() -> None:
 
 def test_a_decision_of_a_call_that_is_settled_says_by_whom_how_and_when() -> None:
     """While its round is open, after it was closed, and when the history alone knows the call."""
-    with start_over_http([reply(calls=[WRITE, OTHER]), reply("end"), reply("and more")]) as at:
+    with open_over_http([reply(calls=[WRITE, OTHER]), reply("end"), reply("and more")]) as at:
         turn = at.turn()
         turn.deny("toolu_w", "not today", by="ana")
         turn.deny("toolu_w", "not today", by="ana")  # it says the same again
@@ -228,7 +228,7 @@ def test_a_handle_that_opens_a_stored_loop_later_says_so_too(tmp_path: Path) -> 
 def test_a_decision_is_bound_to_what_was_shown() -> None:
     """By the call as it was shown, or by its digest; by id alone it is bound to nothing."""
     other = reply(calls=[call("write", {"path": "a", "text": "else"}, id="toolu_w")])
-    with start_over_http([reply(calls=[WRITE])]) as at, start_over_http([other]) as elsewhere:
+    with open_over_http([reply(calls=[WRITE])]) as at, open_over_http([other]) as elsewhere:
         (shown,) = at.turn().pending
         (foreign,) = elsewhere.turn().pending
         for bound in ({foreign: Approve()}, {"toolu_w": Approve(digest=foreign.digest)}):
@@ -240,7 +240,7 @@ def test_a_decision_is_bound_to_what_was_shown() -> None:
 
 def test_a_call_is_named_by_its_id_or_by_itself() -> None:
     """Anything else is a mistake of type."""
-    with start_over_http([reply(calls=[WRITE])]) as at:
+    with open_over_http([reply(calls=[WRITE])]) as at:
         turn = at.turn()
         with pytest.raises(TypeError, match="ToolCall"):
             turn.approve(5)  # type: ignore[arg-type]
@@ -248,7 +248,7 @@ def test_a_call_is_named_by_its_id_or_by_itself() -> None:
 
 def test_no_decision_at_all_is_none() -> None:
     """Nothing to decide changes nothing, wherever the loop is."""
-    with start_over_http([reply("fine")]) as at:
+    with open_over_http([reply("fine")]) as at:
         before = at.handle.snapshot()
         at.handle.decide({})
         assert at.handle.snapshot() == before
@@ -257,7 +257,7 @@ def test_no_decision_at_all_is_none() -> None:
 @each("reason", ["use {braces} instead", "a\ud800b", ""])
 def test_any_reason_reaches_the_model(reason: str) -> None:
     """A reason is text, not a format; half a surrogate pair becomes U+FFFD."""
-    with start_over_http([reply(calls=[WRITE]), reply("fine")]) as at:
+    with open_over_http([reply(calls=[WRITE]), reply("fine")]) as at:
         at.turn().deny("toolu_w", reason)
         at.handle.run()
         (result,) = results_in(at.list_sent()[-1])
@@ -266,7 +266,7 @@ def test_any_reason_reaches_the_model(reason: str) -> None:
 
 def test_stop_settles_what_is_open() -> None:
     """Every end with open calls settles them as not run; the history takes a follow-up."""
-    with start_over_http([reply(calls=[WRITE, ADD]), reply("fine")]) as at:
+    with open_over_http([reply(calls=[WRITE, ADD]), reply("fine")]) as at:
         at.turn().stop("enough")
         at.expect_done()
         told = results_in(at.handle.messages[-1])
@@ -292,7 +292,7 @@ NO_WORDS: dict[str, tuple[Callable[[ToolLoopHandle], Any], type[Exception], str]
 @each(("move", "kind", "word"), NO_WORDS.values())
 def test_a_word_of_another_type_is_refused(move: Any, kind: type[Exception], word: str) -> None:
     """It would be in the record as something else than it is; the calls wait as before."""
-    with start_over_http([reply(calls=[WRITE])]) as at:
+    with open_over_http([reply(calls=[WRITE])]) as at:
         turn = at.turn()
         before = at.handle.snapshot()
         with pytest.raises(kind, match=word):
@@ -310,7 +310,7 @@ def test_the_texts_are_distinct() -> None:
 
 def test_what_a_tool_raised_can_be_worded() -> None:
     """The error is one place in the text."""
-    with start_over_http([reply(calls=[("broken", {})]), reply("fine")], texts=Texts(failed="Sorry: {error}.")) as at:
+    with open_over_http([reply(calls=[("broken", {})]), reply("fine")], texts=Texts(failed="Sorry: {error}.")) as at:
         assert at.handle.run().unwrap().text == "fine"
         (result,) = results_in(at.list_sent()[-1])
         assert (result["content"], result["is_error"]) == ("Sorry: OSError: the disk is gone.", True)
@@ -320,7 +320,7 @@ def test_what_a_tool_raised_can_be_worded() -> None:
 def test_braces_in_what_is_filled_in_are_only_text(braces: str) -> None:
     """A reason, an input and an error may say anything."""
     edited = {"path": braces, "text": braces}
-    with start_over_http([reply(calls=[WRITE, {**WRITE, "id": "toolu_2"}]), reply("fine")]) as at:
+    with open_over_http([reply(calls=[WRITE, {**WRITE, "id": "toolu_2"}]), reply("fine")]) as at:
         turn = at.turn()
         turn.approve("toolu_w", edited)
         turn.deny("toolu_2", braces)
@@ -332,7 +332,7 @@ def test_braces_in_what_is_filled_in_are_only_text(braces: str) -> None:
 
 def test_texts_are_part_of_a_snapshot() -> None:
     """A loop that is restored without a configuration says what it said before."""
-    with start_over_http([reply(calls=[WRITE]), reply("fine")], texts=Texts(denied="Not allowed: {reason}")) as at:
+    with open_over_http([reply(calls=[WRITE]), reply("fine")], texts=Texts(denied="Not allowed: {reason}")) as at:
         at.turn()
         copy = ToolLoopHandle.restore(at.handle.snapshot(), at.api.client(), tools=TOOLS)
         assert copy.pending_turn is not None
@@ -343,7 +343,7 @@ def test_texts_are_part_of_a_snapshot() -> None:
 
 def test_a_call_still_waits_after_an_answer_of_none() -> None:
     """It is refused before anything is recorded."""
-    with start_over_http([reply(calls=[WRITE])]) as at:
+    with open_over_http([reply(calls=[WRITE])]) as at:
         turn = at.turn()
         with pytest.raises(TypeError, match="the content of an answer is None"):
             turn.answer("toolu_w", None)

@@ -10,7 +10,7 @@ import pytest
 from tests.kit.each import each
 from tests.kit.support import expect_completed, expect_refusal, results_in
 from tests.kit.tools import assistant, params, user
-from tests.kit.world import World, start_over_http
+from tests.kit.world import World, open_over_http
 from toolloop import Continue, InjectMessages, ToolLoopHandle
 from toolloop.errors import InvalidHistory
 from toolloop.events import MessageHeld
@@ -28,7 +28,7 @@ SAID = {"type": "text", "text": "found"}
 
 def test_an_injected_message_is_a_message_of_its_own() -> None:
     """A closed message never changes: the results stay alone in theirs."""
-    with start_over_http([reply(calls=[ADD]), reply("fine")]) as at:
+    with open_over_http([reply(calls=[ADD]), reply("fine")]) as at:
         at.turn().inject_and_continue([user("by the way"), user("and")])
         at.expect_done()
         assert results_in(at.list_sent()[2]) == at.list_sent()[2]["content"]
@@ -37,7 +37,7 @@ def test_an_injected_message_is_a_message_of_its_own() -> None:
 
 def test_injected_into_an_open_round_they_follow_its_results() -> None:
     """With a decision, the command goes on, and the message stands after the results."""
-    with start_over_http([reply(calls=[WRITE]), reply("fine")]) as at:
+    with open_over_http([reply(calls=[WRITE]), reply("fine")]) as at:
         turn = at.turn()
         turn.approve_all()
         turn.inject_and_continue([user("quick")])
@@ -50,7 +50,7 @@ def test_injected_into_an_open_round_they_follow_its_results() -> None:
 def test_during_a_pause_a_message_is_held_and_joins_after_its_end() -> None:
     """A pause takes no user turn: the resumption goes out without it, and the request after it carries it."""
     script = [reply("so far", content=[OPEN], stop_reason="pause_turn"), reply(content=[FOUND, SAID]), reply("fine")]
-    with start_over_http(script, asked=params(tools=[SEARCH])) as at:
+    with open_over_http(script, asked=params(tools=[SEARCH])) as at:
         at.turn().inject_and_continue([user("hurry"), SYSTEM])
         done = at.expect_done()
         assert [event.count for event in done.events if isinstance(event, MessageHeld)] == [2]
@@ -62,7 +62,7 @@ def test_during_a_pause_a_message_is_held_and_joins_after_its_end() -> None:
 def test_beside_an_open_server_call_a_message_is_held() -> None:
     """A client call beside a server call in flight is answered by results alone; the message joins later."""
     script = [reply(content=[OPEN], calls=[ADD]), reply(content=[FOUND, SAID]), reply("fine")]
-    with start_over_http(script, asked=params(tools=[SEARCH])) as at:
+    with open_over_http(script, asked=params(tools=[SEARCH])) as at:
         at.turn().inject_and_continue([user("hurry")])
         done = at.expect_done()
         assert at.list_sent(1)[-1]["content"] == results_in(at.list_sent(1)[-1])
@@ -72,7 +72,7 @@ def test_beside_an_open_server_call_a_message_is_held() -> None:
 
 def test_a_system_message_comes_last() -> None:
     """After the user's own messages, on a model that takes it."""
-    with start_over_http([reply(calls=[ADD]), reply("fine")]) as at:
+    with open_over_http([reply(calls=[ADD]), reply("fine")]) as at:
         at.turn().inject_and_continue([user("by the way"), SYSTEM])
         at.expect_done()
         assert at.list_sent()[-1] == SYSTEM
@@ -92,7 +92,7 @@ REFUSED: dict[str, list[Any]] = {
 @each("messages", REFUSED.values())
 def test_what_the_api_would_refuse_there_is_refused(messages: list[Any]) -> None:
     """At the call, not at the request; nothing changed and the turn still waits."""
-    with start_over_http([reply(calls=[ADD]), reply("fine")]) as at:
+    with open_over_http([reply(calls=[ADD]), reply("fine")]) as at:
         turn = at.turn()
         with expect_refusal(at.handle, InvalidHistory, "inject_and_continue()"):
             turn.inject_and_continue(messages)
@@ -103,7 +103,7 @@ def test_what_the_api_would_refuse_there_is_refused(messages: list[Any]) -> None
 
 def test_a_system_message_is_refused_for_a_model_that_takes_none() -> None:
     """It names the rule at the call."""
-    with start_over_http([reply(calls=[ADD])], asked=params(model="claude-sonnet-4-5")) as at:
+    with open_over_http([reply(calls=[ADD])], asked=params(model="claude-sonnet-4-5")) as at:
         turn = at.turn()
         with expect_refusal(
             at.handle, InvalidHistory, "messages[", "claude-sonnet-4-5 does not accept system messages"
@@ -113,7 +113,7 @@ def test_a_system_message_is_refused_for_a_model_that_takes_none() -> None:
 
 def test_a_user_message_after_an_injected_system_message_is_refused() -> None:
     """Two commands may not make together what one may not: a system message precedes the model or ends the array."""
-    with start_over_http([reply("fine")]) as at:
+    with open_over_http([reply("fine")]) as at:
         at.handle.resume(InjectMessages([SYSTEM]))
         with expect_refusal(at.handle, InvalidHistory):
             at.handle.resume(InjectMessages([user("x")]))
@@ -124,7 +124,7 @@ def test_a_user_message_after_an_injected_system_message_is_refused() -> None:
 def test_a_system_message_alone_is_refused_beside_an_open_server_call(decided: bool) -> None:
     """The round waits for the server's result too, so the message would follow the reply that brings it."""
     script = [reply(content=[OPEN], calls=[WRITE]), reply(content=[FOUND, SAID]), reply("fine")]
-    with start_over_http(script, asked=params(tools=[SEARCH]), execution="barrier" if decided else "ready") as at:
+    with open_over_http(script, asked=params(tools=[SEARCH]), execution="barrier" if decided else "ready") as at:
         turn = at.turn()
         if decided:
             turn.approve_all()
@@ -162,11 +162,11 @@ SAYINGS: dict[str, Callable[[World], Any]] = {
 @each("say", SAYINGS.values())
 def test_half_a_surrogate_pair_is_refused_wherever_a_caller_speaks(say: Callable[[World], Any]) -> None:
     """No request can carry it: the caller gets an error with its place, before anything is sent."""
-    with start_over_http([reply(calls=[ADD])]) as at, pytest.raises(TypeError, match="surrogate"):
+    with open_over_http([reply(calls=[ADD])]) as at, pytest.raises(TypeError, match="surrogate"):
         say(at)
     with (
         pytest.raises(TypeError, match=r"messages\[0\]\.content .*surrogate"),
-        start_over_http([], asked=params(messages=[user(HALF)])),
+        open_over_http([], asked=params(messages=[user(HALF)])),
     ):
         pass
 
@@ -183,7 +183,7 @@ def test_a_system_message_said_during_a_request_waits_for_the_next_user_turn() -
             handle.resume(InjectMessages([{"role": "system", "content": "Be brief."}]))
         return reply("one")
 
-    with start_over_http(answer) as at:
+    with open_over_http(answer) as at:
         handle = at.handle
         assert at.expect_done().termination == NaturalEnd()
         handle.follow_up([user_message("again")])
@@ -214,7 +214,7 @@ def test_a_paused_reply_goes_back_unchanged() -> None:
     """Even if it ends in thinking, which may come last in nothing else."""
     script = [reply("half", content=[], thinking=None, stop_reason="pause_turn"), reply("done")]
     script[0]["content"].append({"type": "thinking", "thinking": "hm"})
-    with start_over_http(script) as at:
+    with open_over_http(script) as at:
         at.turn().continue_loop()
         assert at.expect_done().text == "done"
         assert [block["type"] for block in at.list_sent()[-1]["content"]] == ["text", "thinking"]

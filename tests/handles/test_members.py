@@ -13,7 +13,7 @@ import pytest
 from tests.kit.each import each
 from tests.kit.support import expect_refusal, expect_yielded, place
 from tests.kit.tools import HUNDRED, params, user
-from tests.kit.world import World, start_over_http
+from tests.kit.world import World, open_over_http
 from toolloop import Answer, Continue, InjectMessages, Stop, Usage, Yielded
 from toolloop.errors import BadTool, IllegalCommand, InvalidHistory, MaxDepthExceeded, ModelError
 from toolloop.terminations import Failed, NaturalEnd, StopCondition, Unfinished
@@ -51,7 +51,7 @@ def make_standing(state: str, *more: Any) -> Iterator[World]:
     """A loop in that state; further replies may follow."""
     recipe = dict(STATES[state])
     script, turns = [*recipe.pop("script"), *more], recipe.pop("turns")
-    with start_over_http(script, asked=params(tools=[SEARCH]), **recipe) as at:
+    with open_over_http(script, asked=params(tools=[SEARCH]), **recipe) as at:
         for _ in range(turns):
             try:
                 at.handle.next_turn()
@@ -95,7 +95,7 @@ def test_into_result_tells_what_came_of_a_loop(state: str) -> None:
 
 def test_the_view_tells_a_page_all_it_needs() -> None:
     """State, pending calls, last text, usage, what is left of the limits."""
-    with start_over_http([reply("Writing.", calls=[WRITE], usage=CACHED)], max_iterations=5, timeout=60) as at:
+    with open_over_http([reply("Writing.", calls=[WRITE], usage=CACHED)], max_iterations=5, timeout=60) as at:
         turn = at.turn()
         view = at.handle.view()
         assert view["status"] == "needs_decision"
@@ -193,7 +193,7 @@ def test_stop_after_the_end_changes_nothing(state: str) -> None:
 
 def test_a_loop_is_finished_once_its_result_was_returned() -> None:
     """So `while not handle.is_finished: handle.next_turn()` sees every result, also the one after a `stop`."""
-    with start_over_http([reply(calls=[ADD]), fault(500), reply("fine"), reply("again")]) as at:
+    with open_over_http([reply(calls=[ADD]), fault(500), reply("fine"), reply("again")]) as at:
         handle, seen = at.handle, list[str]()
         while not handle.is_finished:
             turn = handle.next_turn()
@@ -214,7 +214,7 @@ def test_a_loop_is_finished_once_its_result_was_returned() -> None:
 
 def test_every_result_tells_what_waits_its_text_and_what_was_used() -> None:
     """`handle.run().text` is right whatever comes; what only another result has is refused with what this one is."""
-    with start_over_http([reply("Hm.", calls=[WRITE, WRITE | {"id": "toolu_x"}]), fault(500), reply("end")]) as at:
+    with open_over_http([reply("Hm.", calls=[WRITE, WRITE | {"id": "toolu_x"}]), fault(500), reply("end")]) as at:
         yielded_ = expect_yielded(at.handle.next_turn())
         assert (yielded_.text, yielded_.iterations, len(yielded_.pending)) == ("Hm.", 1, 2)
         with pytest.raises(AttributeError, match=r"this turn is Yielded: 2 calls wait \(write, write\)"):
@@ -237,7 +237,7 @@ def test_every_result_tells_what_waits_its_text_and_what_was_used() -> None:
 
 def test_a_yielded_gives_the_history_to_edit() -> None:
     """The same list as the handle's, as long as it waits."""
-    with start_over_http([reply(calls=[ADD]), reply("end")]) as at:
+    with open_over_http([reply(calls=[ADD]), reply("end")]) as at:
         turn = expect_yielded(at.handle.next_turn())
         assert turn.messages_mut() is at.handle.messages_mut()
         turn.messages_mut()[0]["content"] = "else"
@@ -293,14 +293,14 @@ def test_run_asks_about_what_waits_and_goes_on() -> None:
         turn.approve_all()
 
     other = call("write", {"path": "c", "text": "d"}, id="toolu_o")
-    with start_over_http([reply(calls=[WRITE]), reply(calls=[ADD]), reply(calls=[other]), reply("end")]) as at:
+    with open_over_http([reply(calls=[WRITE]), reply(calls=[ADD]), reply(calls=[other]), reply("end")]) as at:
         assert at.handle.run(ask).unwrap().text == "end"
         assert asked == ["toolu_w", "toolu_o"]
 
 
 def test_run_returns_the_turn_if_ask_leaves_something_open() -> None:
     """What is not decided waits for the caller."""
-    with start_over_http([reply(calls=[WRITE])]) as at:
+    with open_over_http([reply(calls=[WRITE])]) as at:
         turn = expect_yielded(at.handle.run(lambda turn: None))
         assert len(turn.pending) == 1
         assert at.handle.pending_turn is turn
@@ -308,13 +308,13 @@ def test_run_returns_the_turn_if_ask_leaves_something_open() -> None:
 
 def test_run_goes_on_after_a_command_that_ask_gave() -> None:
     """`ask` may stop, or inject, through the turn."""
-    with start_over_http([reply(calls=[WRITE])]) as at:
+    with open_over_http([reply(calls=[WRITE])]) as at:
         assert at.handle.run(lambda turn: turn.stop("no")).unwrap().termination == StopCondition("no")
 
 
 def test_run_resumes_a_waiting_turn_whose_calls_are_decided() -> None:
     """A loop whose calls were decided elsewhere is simply run."""
-    with start_over_http([reply(calls=[WRITE]), reply("end")]) as at:
+    with open_over_http([reply(calls=[WRITE]), reply("end")]) as at:
         at.turn()
         at.handle.decide({"toolu_w": Answer("done by hand")})
         assert at.handle.run().unwrap().text == "end"
@@ -322,7 +322,7 @@ def test_run_resumes_a_waiting_turn_whose_calls_are_decided() -> None:
 
 def test_update_params_counts_from_the_next_request_on() -> None:
     """Changed, added and taken away; recorded in the snapshot."""
-    with start_over_http([reply(calls=[ADD]), reply("end")], asked=params(system="old", stop_sequences=["x"])) as at:
+    with open_over_http([reply(calls=[ADD]), reply("end")], asked=params(system="old", stop_sequences=["x"])) as at:
         turn = at.turn()
         at.handle.update_params(max_tokens=99, system="new", stop_sequences=None, metadata={"user_id": "u"})
         assert '"max_tokens":99' in at.handle.state.root.setup.params
@@ -361,7 +361,7 @@ def test_bad_parameters_are_refused_and_change_nothing(changes: Any, kind: type[
 def test_another_model_must_take_the_history() -> None:
     """A system message in the history keeps the loop from a model that takes none."""
     system = {"role": "system", "content": "Be brief."}
-    with start_over_http([reply("end")], asked=params(messages=[user(), system])) as at:
+    with open_over_http([reply("end")], asked=params(messages=[user(), system])) as at:
         with expect_refusal(at.handle, InvalidHistory, "update_params()", "messages[1]") as caught:
             at.handle.update_params(model="claude-sonnet-4-5")
         assert caught.value.messages == [user(), system]
@@ -370,7 +370,7 @@ def test_another_model_must_take_the_history() -> None:
 
 def test_headers_and_timeouts_can_be_changed_and_are_not_stored() -> None:
     """They stay with the process."""
-    with start_over_http([reply(calls=[ADD]), reply("end")], asked=params(extra_headers={"x-mine": "one"})) as at:
+    with open_over_http([reply(calls=[ADD]), reply("end")], asked=params(extra_headers={"x-mine": "one"})) as at:
         turn = at.turn()
         at.handle.update_params(extra_headers={"x-mine": "two"}, timeout=30)
         turn.continue_loop()

@@ -18,7 +18,7 @@ from tests.kit.each import each
 from tests.kit.effort import examples
 from tests.kit.loop_trees import make_bare, task, tree_of
 from tests.kit.tools import LOOK, look, params
-from tests.kit.world import ID, World, start_over_http
+from tests.kit.world import ID, World, open_over_http
 from toolloop import LoopConfig, MemoryStore, SqliteStore, ToolLoopHandle, sub_loop
 from toolloop.history import check
 from toolloop.stores import Store
@@ -173,7 +173,7 @@ def test_a_format_of_the_caller_is_refused_beside_it() -> None:
 
 def test_a_misfit_is_answered_once_with_what_is_wrong() -> None:
     """The message names each field; the second answer is the result. A further user turn has its own answer."""
-    with start_over_http([reply(WRONG), reply(RIGHT), reply("no JSON"), reply(RIGHT)], output=Invoice) as at:
+    with open_over_http([reply(WRONG), reply(RIGHT), reply("no JSON"), reply(RIGHT)], output=Invoice) as at:
         assert at.handle.run().unwrap().output == INVOICE
         told = at.list_sent()[-1]["content"][0]["text"]
         assert "number: Input should be greater than or equal to 1, got 0" in told

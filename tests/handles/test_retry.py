@@ -10,7 +10,7 @@ from tests.kit.each import each
 from tests.kit.loop_trees import kid, task, tree_of
 from tests.kit.support import expect_completed, expect_refusal, expect_yielded
 from tests.kit.tools import TOOLS, assistant, params, user
-from tests.kit.world import start_over_http
+from tests.kit.world import open_over_http
 from toolloop import Error, ToolLoopHandle
 from toolloop.errors import InvalidHistory, ModelError, OutsideError, ProtocolError
 from toolloop.stores import MemoryStore
@@ -58,7 +58,7 @@ def test_after_any_error_the_loop_is_as_it_was_and_retry_sends_the_same_bytes(
     answer: Any, kind: type[Exception], retryable: bool, wait: float | None
 ) -> None:
     """Nothing was consumed but the tokens of a reply that cannot be read; the second request is the first again."""
-    with start_over_http([ADD, answer, END]) as at:
+    with open_over_http([ADD, answer, END]) as at:
         at.turn().continue_loop()
         messages, used = at.handle.messages, at.handle.total_usage
         error = at.expect_failed()
@@ -77,7 +77,7 @@ def test_after_any_error_the_loop_is_as_it_was_and_retry_sends_the_same_bytes(
 
 def test_retry_can_fail_again_with_an_error_of_its_own() -> None:
     """Each failure is a result of its own; a loop can be retried any number of times."""
-    with start_over_http([fault(529), fault(400), fault(529), END]) as at:
+    with open_over_http([fault(529), fault(400), fault(529), END]) as at:
         seen = []
         for _ in range(3):
             error = at.expect_failed().error
@@ -91,7 +91,7 @@ def test_the_error_is_that_of_the_last_request_whichever_handle_sent_it() -> Non
     """A handle whose request failed shows the error of a later request, which another handle sent."""
     store = MemoryStore()
     with (
-        start_over_http([fault(429), fault(400), END]) as at,
+        open_over_http([fault(429), fault(400), END]) as at,
         ToolLoopHandle.open(store, "loop", at.client, params=params()) as first,
         ToolLoopHandle.open(store, "loop", at.client) as second,
     ):
@@ -120,7 +120,7 @@ def test_an_exit_during_a_request_is_as_if_it_had_not_been_made(kind: type[BaseE
 # --- follow_up ---
 def test_a_follow_up_is_a_further_turn_of_the_same_conversation() -> None:
     """The history goes on; iterations count on, limits start again."""
-    with start_over_http([ADD, END, ADD, reply("again")], max_iterations=2) as at:
+    with open_over_http([ADD, END, ADD, reply("again")], max_iterations=2) as at:
         first = at.handle.run().unwrap()
         at.handle.follow_up([user("and now?")])
         assert not at.handle.is_finished
@@ -131,7 +131,7 @@ def test_a_follow_up_is_a_further_turn_of_the_same_conversation() -> None:
 
 def test_a_refused_turn_can_be_replaced() -> None:
     """`replace_last` takes the place of the last user turn, whatever it was made of."""
-    with start_over_http([END, reply(stop_reason="refusal"), END], asked=params()) as at:
+    with open_over_http([END, reply(stop_reason="refusal"), END], asked=params()) as at:
         at.handle.run()
         at.handle.follow_up([user("something bad"), user("really")])
         assert at.expect_done().termination == Refused(None, None)
@@ -156,7 +156,7 @@ BROKEN: dict[str, tuple[Any, type[Exception]]] = {
 @each(("messages", "kind"), BROKEN.values())
 def test_a_bad_follow_up_is_refused_and_changes_nothing(messages: Any, kind: type[Exception], replace: bool) -> None:
     """The loop stays ended, with the same result."""
-    with start_over_http([END, END]) as at:
+    with open_over_http([END, END]) as at:
         done = at.expect_done()
         before = at.handle.snapshot()
         with pytest.raises(kind):
@@ -169,7 +169,7 @@ def test_a_bad_follow_up_is_refused_and_changes_nothing(messages: Any, kind: typ
 
 def test_a_refused_follow_up_after_an_edit_does_not_adopt_the_edit() -> None:
     """All or nothing: neither the messages nor the edited list is taken."""
-    with start_over_http([END, END]) as at:
+    with open_over_http([END, END]) as at:
         at.expect_done()
         working = at.handle.messages_mut()
         working[0] = user("edited")
@@ -184,7 +184,7 @@ def test_a_refused_follow_up_after_an_edit_does_not_adopt_the_edit() -> None:
 @each("replace", [False, True])
 def test_a_follow_up_gives_a_failed_request_up(replace: bool) -> None:
     """The conversation goes on with the new words; what the failed request would have answered stays or is replaced."""
-    with start_over_http([fault(500), END]) as at:
+    with open_over_http([fault(500), END]) as at:
         assert isinstance(at.handle.next_turn(), Error)
         at.handle.follow_up("something else", replace_last=replace)
         assert at.expect_done().text == "end"

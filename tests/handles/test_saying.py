@@ -17,7 +17,7 @@ from tests.kit.effort import examples
 from tests.kit.failing import FailingStore
 from tests.kit.support import expect_completed, expect_error, expect_yielded
 from tests.kit.tools import LOOK, PAY, SEND, params, user
-from tests.kit.world import APPROVED, World, approve_all, hold_at, start_over_http, wait
+from tests.kit.world import APPROVED, World, approve_all, hold_at, open_over_http, wait
 from toolloop import Deny, Inbox, LoopConfig, MemoryStore, ToolLoopHandle
 from toolloop.errors import (
     CallerError,
@@ -87,7 +87,7 @@ def test_while_a_call_waits_it_is_kept_and_goes_out_with_the_result(kind: str) -
 
 def test_the_command_of_a_turn_sends_it_before_its_own_messages() -> None:
     """In the order in which it was said, also in a round that is closed."""
-    with start_over_http([reply(calls=[("add", {"a": 1, "b": 2})]), DONE]) as at:
+    with open_over_http([reply(calls=[("add", {"a": 1, "b": 2})]), DONE]) as at:
         turn = at.turn()
         assert turn.reason == "tools_executed"
         at.handle.say("first")
@@ -118,7 +118,7 @@ def test_during_a_pause_it_is_kept_until_the_model_ends_its_turn() -> None:
     found = [server_result("web_search", id="srvtoolu_s"), {"type": "text", "text": "found"}]
     script = [reply("so far", content=[opened], stop_reason="pause_turn"), reply(content=found), DONE]
     tools = [{"type": "web_search_20250305", "name": "web_search"}]
-    with start_over_http(script, asked=params(tools=tools)) as at:
+    with open_over_http(script, asked=params(tools=tools)) as at:
         turn = at.turn()
         name = at.handle.say("hurry")
         gone = at.handle.say("never mind")
@@ -131,7 +131,7 @@ def test_during_a_pause_it_is_kept_until_the_model_ends_its_turn() -> None:
 
 def test_after_the_end_and_after_a_failure_it_begins_a_user_turn() -> None:
     """As `follow_up` does; the failed request is given up."""
-    with start_over_http([DONE, ModelError("busy", retryable=True), reply("fine")]) as at:
+    with open_over_http([DONE, ModelError("busy", retryable=True), reply("fine")]) as at:
         expect_completed(at.handle.next_turn())
         at.handle.say("and then?")
         expect_error(at.handle.next_turn())
@@ -144,7 +144,7 @@ def test_after_the_end_and_after_a_failure_it_begins_a_user_turn() -> None:
 def test_what_a_stop_or_a_limit_left_goes_out_with_the_next_turn() -> None:
     """It is still kept after the end, and can be withdrawn."""
     for ends in ("stop", "limit"):
-        with start_over_http([reply(calls=[WRITE]), DONE, DONE], max_iterations=1) as at:
+        with open_over_http([reply(calls=[WRITE]), DONE, DONE], max_iterations=1) as at:
             turn = at.turn()
             at.handle.say("one")
             gone = at.handle.say("two")
@@ -195,7 +195,7 @@ def test_the_same_key_says_it_once(kind: str) -> None:
 def test_what_the_api_would_refuse_is_refused_at_once(said: Any) -> None:
     """In each state, and the loop is as before."""
     for script in ([DONE], [reply(calls=[WRITE])], [ModelError("no")]):
-        with start_over_http(script) as at:
+        with open_over_http(script) as at:
             at.handle.next_turn()
             before = at.handle.state
             with pytest.raises((InvalidHistory, TypeError, ValueError)):
@@ -206,13 +206,13 @@ def test_what_the_api_would_refuse_is_refused_at_once(said: Any) -> None:
 @each("key", ["", 7, "\ud800"])
 def test_a_key_is_a_text(key: Any) -> None:
     """An empty one would make all messages one."""
-    with start_over_http([DONE]) as at, pytest.raises((TypeError, ValueError), match="key"):
+    with open_over_http([DONE]) as at, pytest.raises((TypeError, ValueError), match="key"):
         at.handle.say("hi", key=key)
 
 
 def test_what_is_not_kept_cannot_be_withdrawn() -> None:
     """The error says why."""
-    with start_over_http([DONE, DONE]) as at:
+    with open_over_http([DONE, DONE]) as at:
         expect_completed(at.handle.next_turn())
         said = at.handle.say("hi")
         for name, why in ((said, "is in the conversation already, or was withdrawn before"), ("x", "nothing with")):
@@ -222,7 +222,7 @@ def test_what_is_not_kept_cannot_be_withdrawn() -> None:
 
 def test_a_follow_up_while_a_call_waits_names_the_call_and_what_to_do() -> None:
     """It named commands that would have been refused, too."""
-    with start_over_http([reply(calls=[WRITE]), DONE]) as at:
+    with open_over_http([reply(calls=[WRITE]), DONE]) as at:
         at.turn()
         with pytest.raises(IllegalCommand, match=r"the call 'w' \(write\) waits for a decision.*say\(\)"):
             at.handle.follow_up("hi")

@@ -15,7 +15,7 @@ from anthropic import NOT_GIVEN, beta_tool, omit
 
 from tests.kit.each import each
 from tests.kit.tools import MODEL, TOOLS, add, assistant, params, user, write
-from tests.kit.world import start_over_http
+from tests.kit.world import open_over_http
 from toolloop import (
     AsyncToolLoopHandle,
     AsyncToolRunner,
@@ -67,7 +67,7 @@ def test_params_go_out_as_they_were_given() -> None:
     asked = params(
         system="Be brief.", stop_sequences=["x"], metadata={"user_id": "u"}, tool_choice=NOT_GIVEN, top_k=omit
     )
-    with start_over_http([reply("fine")], asked=asked, tools=[add]) as at:
+    with open_over_http([reply("fine")], asked=asked, tools=[add]) as at:
         at.expect_done()
         body = at.api.requests[0].json
         assert {name: body[name] for name in body if name not in ("tools", "messages")} == {
@@ -82,7 +82,7 @@ def test_params_go_out_as_they_were_given() -> None:
 
 def test_raw_definitions_follow_the_tools_and_are_external() -> None:
     """`params["tools"]` may hold server tools and raw definitions."""
-    with start_over_http([reply("fine")], asked=params(tools=[LOOKUP]), tools=[write, add]) as at:
+    with open_over_http([reply("fine")], asked=params(tools=[LOOKUP]), tools=[write, add]) as at:
         at.expect_done()
         assert [named["name"] for named in at.api.requests[0].json["tools"]] == ["write", "add", "lookup"]
 
@@ -90,7 +90,7 @@ def test_raw_definitions_follow_the_tools_and_are_external() -> None:
 def test_betas_and_headers_go_out_as_headers() -> None:
     """With `betas`, what goes out carries the header and not the field."""
     asked = params(betas=["context-management-2025-06-27"], extra_headers={"x-mine": "1"})
-    with start_over_http([reply("fine")], asked=asked) as at:
+    with open_over_http([reply("fine")], asked=asked) as at:
         at.expect_done()
         (request,) = at.api.requests
         assert request.headers["anthropic-beta"] == "context-management-2025-06-27"
@@ -101,7 +101,7 @@ def test_betas_and_headers_go_out_as_headers() -> None:
 def test_the_messages_of_the_caller_are_copied() -> None:
     """What the caller does to its own list and parameters afterwards changes nothing."""
     asked = params(metadata={"user_id": "u"})
-    with start_over_http([reply("fine")], asked=asked) as at:
+    with open_over_http([reply("fine")], asked=asked) as at:
         asked["messages"].append(user("later"))
         asked["metadata"]["user_id"] = "other"
         at.expect_done()
@@ -140,7 +140,7 @@ def test_tools_of_the_sdk_and_a_registry_are_taken() -> None:
         return str(number * 2)
 
     for tools in ([double], ToolRegistry([double])):
-        with start_over_http([reply(calls=[("double", {"number": 4})]), reply("fine")], tools=tools) as at:
+        with open_over_http([reply(calls=[("double", {"number": 4})]), reply("fine")], tools=tools) as at:
             turn = at.turn()
             assert [result.content for result in turn.results if result] == ["8"]
 

@@ -13,7 +13,7 @@ from tests.kit.concurrency import cross
 from tests.kit.each import each
 from tests.kit.support import expect_yielded, results_in
 from tests.kit.tools import MODEL, TOOLS, add, look, params, write
-from tests.kit.world import World, start_over_http
+from tests.kit.world import World, open_over_http
 from toolloop import Answer, Approve, LoopConfig, LoopContext, ToolLoopHandle, tool
 from toolloop.errors import Drift
 from toolloop.events import DriftAdopted, WatchEvent
@@ -226,7 +226,7 @@ def test_what_is_changed_before_a_loop_is_driven_leaves_the_rest_of_what_was_giv
 
 def test_a_loop_that_has_ended_is_not_judged() -> None:
     """There is nothing to drive; a further user turn is."""
-    with start_over_http([reply("fine")]) as at:
+    with open_over_http([reply("fine")]) as at:
         at.expect_done()
         copy = ToolLoopHandle.restore(at.handle.snapshot(), at.api.client(), tools=TOOLS[1:], on_drift="strict")
         assert copy.run().unwrap().text == "fine"
@@ -244,7 +244,7 @@ def test_a_loop_that_has_ended_is_not_judged() -> None:
 )
 def test_parameters_that_no_longer_fit_the_tools_are_drift(stored: Any, tools: Any, problem: str) -> None:
     """The API would refuse each request, whatever is accepted; other parameters mend it."""
-    with start_over_http([reply("fine")], tools=[write], asked=params(**stored)) as at:
+    with open_over_http([reply("fine")], tools=[write], asked=params(**stored)) as at:
         snapshot = at.handle.snapshot()
         for on_drift in ("raise", "accept"):
             copy = ToolLoopHandle.restore(snapshot, at.api.client(), tools=tools, on_drift=on_drift)
@@ -257,7 +257,7 @@ def test_parameters_that_no_longer_fit_the_tools_are_drift(stored: Any, tools: A
 
 def test_the_model_learns_of_a_tool_that_is_gone() -> None:
     """Accepted drift: a call that was approved for a tool that is no longer there cannot run."""
-    with start_over_http([reply(calls=[WRITE]), reply("fine")]) as at:
+    with open_over_http([reply(calls=[WRITE]), reply("fine")]) as at:
         at.turn().approve_all()
         copy = ToolLoopHandle.restore(at.handle.snapshot(), at.api.client(), tools=[add], on_drift="accept")
         assert copy.run().unwrap().text == "fine"
@@ -269,7 +269,7 @@ def test_the_model_learns_of_a_tool_that_is_gone() -> None:
 def test_an_external_name_stays_external() -> None:
     """Which names were external is part of the snapshot: without params it still waits for its answer."""
     external = call("lookup", {}, id="toolu_e")
-    with start_over_http([reply(calls=[external]), reply("fine")], asked=params(tools=[LOOKUP])) as at:
+    with open_over_http([reply(calls=[external]), reply("fine")], asked=params(tools=[LOOKUP])) as at:
         at.turn()
         copy = ToolLoopHandle.restore(at.handle.snapshot(), at.api.client(), tools=TOOLS)
         assert [call.why for call in copy.pending] == ["external"]
@@ -281,7 +281,7 @@ def test_an_external_name_stays_external() -> None:
 @pytest.mark.parametrize("word", ["ignore", "", None])
 def test_on_drift_takes_three_words(word: Any) -> None:
     """Anything else is a mistake."""
-    with start_over_http([]) as at, pytest.raises(ValueError, match="on_drift"):
+    with open_over_http([]) as at, pytest.raises(ValueError, match="on_drift"):
         ToolLoopHandle.restore(at.handle.snapshot(), at.api.client(), tools=TOOLS, on_drift=word)
 
 
@@ -290,7 +290,7 @@ def test_on_drift_takes_three_words(word: Any) -> None:
 )
 def test_bad_parts_are_refused_at_restore(part: dict[str, Any]) -> None:
     """As they are when a handle is made."""
-    with start_over_http([]) as at:
+    with open_over_http([]) as at:
         given = {"provider": at.api.client(), "tools": TOOLS, **part}
         with pytest.raises(TypeError, match=next(iter(part))):
             ToolLoopHandle.restore(at.handle.snapshot(), given.pop("provider"), **given)
@@ -409,7 +409,7 @@ def test_a_rerun_of_a_tool_that_is_gone_settles_the_call() -> None:
 
 def test_a_call_whose_tool_became_external_waits_for_its_answer() -> None:
     """An approval does not answer it: what the caller approved was a tool of this loop's."""
-    with start_over_http([reply(calls=[WRITE]), reply("fine")]) as at:
+    with open_over_http([reply(calls=[WRITE]), reply("fine")]) as at:
         at.turn().approve_all()
         copy = wake(at, look, params=params(tools=[EXTERNAL]))
         turn = expect_yielded(copy.run())

@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 
 from tests.kit.effort import examples
 from tests.kit.tools import params, user
-from tests.kit.world import start_over_http
+from tests.kit.world import open_over_http
 from toolloop import LoopConfig, ToolLoopHandle, sub_loop, tool
 from toolloop.errors import Drift
 from toolloop.testing import ScriptedProvider, call, reply
@@ -136,7 +136,7 @@ def test_a_process_without_some_tools_hides_no_change(data: st.DataObject) -> No
 def test_a_gate_does_not_leave_with_its_tool() -> None:
     """A process without `pay` drives one turn; then `pay` is back without approval, and does not run."""
     gated, free = {"pay": ("always", "once", False)}, {"pay": ("never", "once", False)}
-    with start_over_http(
+    with open_over_http(
         [reply("one"), reply("two"), reply(calls=[call("pay", {"text": "x"})])], tools=make_tools(gated)
     ) as at:
         at.expect_done()

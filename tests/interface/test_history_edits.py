@@ -13,7 +13,7 @@ from tests.handles.test_members import make_standing
 from tests.kit.each import each
 from tests.kit.support import expect_refusal, expect_yielded
 from tests.kit.tools import TOOLS, assistant, params, user
-from tests.kit.world import World, start_over_http
+from tests.kit.world import World, open_over_http
 from toolloop import Continue, MemoryStore, ToolLoopHandle
 from toolloop.errors import IllegalCommand, InvalidHistory
 from toolloop.events import HistoryReplaced
@@ -145,7 +145,7 @@ def go_on(at: World, state: str) -> None:
 
 def test_a_list_that_is_emptied_is_refused() -> None:
     """A request needs a message."""
-    with start_over_http([]) as at:
+    with open_over_http([]) as at:
         at.handle.messages_mut().clear()
         with expect_refusal(at.handle, InvalidHistory, "the list of messages is empty"):
             at.handle.next_turn()
@@ -153,7 +153,7 @@ def test_a_list_that_is_emptied_is_refused() -> None:
 
 def test_an_edit_that_is_not_json_is_refused() -> None:
     """What cannot be a message at all is a mistake of type; the list stays."""
-    with start_over_http([reply("fine")]) as at:
+    with open_over_http([reply("fine")]) as at:
         before = at.handle.state
         working = at.handle.messages_mut()
         working.append(user({1, 2}))
@@ -168,7 +168,7 @@ def test_an_edit_that_is_not_json_is_refused() -> None:
 @each("command", ["stop", "inject_and_continue", "continue_loop"])
 def test_every_command_adopts(command: str) -> None:
     """Whichever command comes first takes the edit over, and an event tells of it."""
-    with start_over_http([reply(calls=[ADD]), reply("fine")]) as at:
+    with open_over_http([reply(calls=[ADD]), reply("fine")]) as at:
         turn = at.turn()
         at.handle.messages_mut()[:] = [user("all of it, in short"), *at.handle.messages[1:]]
         {
@@ -193,7 +193,7 @@ TAKES: dict[str, Callable[[ToolLoopHandle], Any]] = {
 @each("asked", TAKES)
 def test_what_ends_no_wait_takes_the_edit_over_and_leaves_the_list(asked: str) -> None:
     """A broken one is refused there, and stays to be mended; the list can be edited on until the next command."""
-    with start_over_http([reply(calls=[ADD]), reply("fine")]) as at:
+    with open_over_http([reply(calls=[ADD]), reply("fine")]) as at:
         turn = at.turn()
         working = at.handle.messages_mut()
         working.insert(0, user([RESULT]))
@@ -212,7 +212,7 @@ def test_what_ends_no_wait_takes_the_edit_over_and_leaves_the_list(asked: str) -
 def test_an_edit_of_a_history_that_goes_on_elsewhere_is_reported() -> None:
     """Another handle drove the stored loop on: the edit is lost, which is said once."""
     store = MemoryStore()
-    with start_over_http([reply(calls=[ADD]), reply("fine")]) as at:
+    with open_over_http([reply(calls=[ADD]), reply("fine")]) as at:
         handle = ToolLoopHandle(at.api.client(), params=params(), tools=TOOLS, store=store, loop_id="stored")
         handle.flush()
         other = ToolLoopHandle.open(store, "stored", at.api.client(), tools=TOOLS)
@@ -234,7 +234,7 @@ def test_an_edit_of_a_history_that_goes_on_elsewhere_is_reported() -> None:
 
 def test_closed_rounds_can_be_dropped_while_calls_wait() -> None:
     """The open round is beside the history: no edit can leave a call without its result."""
-    with start_over_http([reply(calls=[ADD]), reply(calls=[WRITE]), reply("fine")]) as at:
+    with open_over_http([reply(calls=[ADD]), reply(calls=[WRITE]), reply("fine")]) as at:
         at.turn().continue_loop()
         turn = at.turn()
         assert len(at.handle.messages) == 3
@@ -253,7 +253,7 @@ def test_a_prompt_that_was_too_long_is_cut_and_retried() -> None:
     def api(body: dict[str, Any]) -> Any:
         return reply("fine") if len(body["messages"]) < 3 else fault(400, message="prompt is too long")
 
-    with start_over_http(api) as at:
+    with open_over_http(api) as at:
         at.handle.messages_mut().extend([user("long"), user("longer")])
         assert not at.expect_failed().retryable
         at.handle.messages_mut()[1:] = []
@@ -266,7 +266,7 @@ def test_sdk_objects_are_taken_in_an_edit() -> None:
     """A block of the SDK in the list becomes the JSON that the SDK would send."""
     from anthropic.types import TextBlock  # noqa: PLC0415 - it takes a second, and one test needs it
 
-    with start_over_http([reply("fine")]) as at:
+    with open_over_http([reply("fine")]) as at:
         at.handle.messages_mut().extend([assistant([TextBlock(type="text", text="I said")]), user("go on")])
         at.expect_done()
         assert at.list_sent()[1] == assistant([{"type": "text", "text": "I said"}])
@@ -274,7 +274,7 @@ def test_sdk_objects_are_taken_in_an_edit() -> None:
 
 def test_next_turn_adopts_an_edit_after_the_end() -> None:
     """The result stays the same object, and reads show the edit."""
-    with start_over_http([reply("so")]) as at:
+    with open_over_http([reply("so")]) as at:
         done = at.expect_done()
         at.handle.messages_mut()[0] = user("edited")
         assert at.handle.next_turn() is done

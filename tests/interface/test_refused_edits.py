@@ -15,7 +15,7 @@ from tests.kit.each import each
 from tests.kit.machine import making as m
 from tests.kit.support import expect_completed, expect_refusal, place
 from tests.kit.tools import params, user
-from tests.kit.world import start_over_http
+from tests.kit.world import open_over_http
 from tests.messages.bad_requests import BAD_REQUESTS, BadRequest
 from tests.messages.bodies import HI
 from toolloop import AsyncToolLoopHandle, LoopConfig, MemoryStore, ToolLoopHandle, Yielded, tool
@@ -181,7 +181,7 @@ def make_search(text: str, **more: Any) -> dict[str, Any]:
 
 def test_an_edit_cannot_leave_a_servers_result_last() -> None:
     """No pause waits beside the history, so this is not a paused turn; and the list stays to be mended."""
-    with start_over_http([make_search("found"), reply("done")], asked=params(tools=[SEARCH])) as at:
+    with open_over_http([make_search("found"), reply("done")], asked=params(tools=[SEARCH])) as at:
         at.expect_done()
         at.handle.follow_up([user("more")])
         edited = at.handle.messages_mut()

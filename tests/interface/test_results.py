@@ -12,7 +12,7 @@ from attrs.exceptions import FrozenInstanceError
 from tests.kit.each import each
 from tests.kit.support import expect_refusal
 from tests.kit.tools import HUNDRED, user
-from tests.kit.world import start_over_http
+from tests.kit.world import open_over_http
 from toolloop import Ask, Deny, ToolResult, Usage
 from toolloop.errors import IllegalCommand, ModelError
 from toolloop.machine.values.jsontext import to_canonical
@@ -26,7 +26,7 @@ MIXED = reply("Let me see.", calls=[ADD, WRITE, WRITE], usage=HUNDRED)
 
 def test_a_decision_turn_shows_all_calls_the_waiting_ones_and_open_slots() -> None:
     """Nothing has run while a call waits; calls are in the model's order, with a slot for each."""
-    with start_over_http([MIXED]) as at:
+    with open_over_http([MIXED]) as at:
         turn = at.turn()
         assert (turn.reason, turn.iterations) == ("decision_required", 1)
         assert [(call.name, call.status, call.why) for call in turn.calls] == [
@@ -41,7 +41,7 @@ def test_a_decision_turn_shows_all_calls_the_waiting_ones_and_open_slots() -> No
 def test_a_turn_tells_content_message_and_usage() -> None:
     """The blocks beside the calls, their text, the message as received, the usage of this iteration and of all."""
     blocks = [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]
-    with start_over_http([reply(calls=[ADD], usage=HUNDRED), reply(content=blocks, calls=[ADD], usage=HUNDRED)]) as at:
+    with open_over_http([reply(calls=[ADD], usage=HUNDRED), reply(content=blocks, calls=[ADD], usage=HUNDRED)]) as at:
         at.turn().continue_loop()
         turn = at.turn()
         assert turn.assistant_content == tuple(blocks)
@@ -57,7 +57,7 @@ def test_a_turn_tells_content_message_and_usage() -> None:
 
 def test_assistant_text_and_iteration_are_deprecated_names() -> None:
     """They were always equal to `text` and `iterations`."""
-    with start_over_http([MIXED]) as at:
+    with open_over_http([MIXED]) as at:
         turn = at.turn()
         with pytest.warns(DeprecationWarning, match=r"is now Yielded\.text") as caught:
             assert turn.assistant_text == turn.text == "Let me see."
@@ -68,7 +68,7 @@ def test_assistant_text_and_iteration_are_deprecated_names() -> None:
 
 def test_calls_pending_and_results_are_live_until_the_turn_is_spent() -> None:
     """Each decision shows at once, from any handle; after the command the turn keeps what it last showed."""
-    with start_over_http([MIXED]) as at:
+    with open_over_http([MIXED]) as at:
         turn = at.turn()
         first, second = turn.pending
         at.handle.decide({first.id: Deny("no")})
@@ -97,7 +97,7 @@ def test_calls_pending_and_results_are_live_until_the_turn_is_spent() -> None:
 )
 def test_a_spent_turn_refuses_every_move(use: Any) -> None:
     """A `Yielded` is spent by its command."""
-    with start_over_http([MIXED]) as at:
+    with open_over_http([MIXED]) as at:
         turn = at.turn()
         turn.approve_all()
         turn.continue_loop()
@@ -109,7 +109,7 @@ def test_a_spent_turn_refuses_every_move(use: Any) -> None:
 
 def test_next_turn_while_a_turn_waits_is_refused() -> None:
     """A `Yielded` cannot be forgotten: nothing goes on without its command."""
-    with start_over_http([MIXED]) as at:
+    with open_over_http([MIXED]) as at:
         turn = at.turn()
         with expect_refusal(at.handle, IllegalCommand, "next_turn()", "needs a command", "pending_turn") as caught:
             at.handle.next_turn()
@@ -121,7 +121,7 @@ def test_next_turn_while_a_turn_waits_is_refused() -> None:
 
 def test_completed_tells_the_last_reply_verbatim() -> None:
     """Termination, response, text, iterations, usage, log; the final message is part of the history."""
-    with start_over_http([reply(calls=[ADD], usage=HUNDRED), reply("done", usage=HUNDRED)]) as at:
+    with open_over_http([reply(calls=[ADD], usage=HUNDRED), reply("done", usage=HUNDRED)]) as at:
         done = at.handle.run().unwrap()
         assert done.response is not None
         assert (done.termination, done.text, done.iterations) == (NaturalEnd(), "done", 2)
@@ -139,7 +139,7 @@ def test_completed_tells_the_last_reply_verbatim() -> None:
 
 def test_an_error_tells_what_and_whether_and_when_to_retry() -> None:
     """The exception, retryable, the seconds to wait; iterations and usage of what was answered."""
-    with start_over_http([reply(calls=[ADD], usage=HUNDRED), fault(429, retry_after=7)]) as at:
+    with open_over_http([reply(calls=[ADD], usage=HUNDRED), fault(429, retry_after=7)]) as at:
         at.turn().continue_loop()
         failed = at.expect_failed()
         assert isinstance(failed.error, ModelError)
@@ -155,7 +155,7 @@ def test_an_error_tells_what_and_whether_and_when_to_retry() -> None:
 
 def test_an_error_stays_an_error() -> None:
     """Every further turn is the same object, and `into_result` says it too."""
-    with start_over_http([fault(400)]) as at:
+    with open_over_http([fault(400)]) as at:
         failed = at.expect_failed()
         assert at.handle.next_turn() is failed
         assert at.handle.run() is failed
@@ -166,7 +166,7 @@ def test_an_error_stays_an_error() -> None:
 
 def test_unwrap_gives_completes_raises_or_names_what_waits() -> None:
     """`Completed` is itself, `Error` raises its error, `Yielded` raises `IllegalCommand`."""
-    with start_over_http([MIXED, reply("done"), fault(400)]) as at:
+    with open_over_http([MIXED, reply("done"), fault(400)]) as at:
         turn = at.turn()
         with expect_refusal(at.handle, IllegalCommand, "write", turn.pending[0].id) as caught:
             turn.unwrap()
@@ -188,7 +188,7 @@ def test_unwrap_gives_completes_raises_or_names_what_waits() -> None:
 
 def test_results_show_no_content_in_their_repr() -> None:
     """What the model said is not in any repr."""
-    with start_over_http(
+    with open_over_http(
         [reply("secret", calls=[("write", {"path": "secret", "text": "secret"})]), reply("secret")]
     ) as at:
         turn = at.turn()
@@ -202,7 +202,7 @@ def test_results_show_no_content_in_their_repr() -> None:
 
 def test_a_call_tells_input_effective_input_decision_and_result() -> None:
     """After an edit the model's input and the one that runs are both there; the decision says who, when and why."""
-    with start_over_http([reply(calls=[WRITE]), reply("fine")]) as at:
+    with open_over_http([reply(calls=[WRITE]), reply("fine")]) as at:
         turn = at.turn()
         turn.approve(turn.pending[0], {"path": "c", "text": "d"}, by="ana", reason="safer")
         (call,) = turn.calls
@@ -219,7 +219,7 @@ def test_a_call_tells_input_effective_input_decision_and_result() -> None:
 
 def test_a_digest_covers_loop_iteration_path_name_and_input() -> None:
     """SHA-256 over exactly these, in canonical JSON."""
-    with start_over_http([reply(calls=[WRITE])]) as at:
+    with open_over_http([reply(calls=[WRITE])]) as at:
         (call,) = at.turn().pending
         parts = ["loop", 1, [call.id], "write", call.effective_input]
         assert call.digest == hashlib.sha256(to_canonical(parts).encode()).hexdigest()
@@ -228,13 +228,13 @@ def test_a_digest_covers_loop_iteration_path_name_and_input() -> None:
 
 def test_a_policy_says_why_it_asks() -> None:
     """The reason of an `Ask` is shown with the call."""
-    with start_over_http([reply(calls=[ADD])], on_tool_call=lambda call, view: Ask("odd numbers")) as at:
+    with open_over_http([reply(calls=[ADD])], on_tool_call=lambda call, view: Ask("odd numbers")) as at:
         assert [(call.why, call.reason) for call in at.turn().pending] == [("approval", "odd numbers")]
 
 
 def test_what_is_handed_out_is_a_copy() -> None:
     """Changing anything that was handed out changes nothing in the loop."""
-    with start_over_http([reply("hi", calls=[WRITE]), reply("fine")]) as at:
+    with open_over_http([reply("hi", calls=[WRITE]), reply("fine")]) as at:
         turn = at.turn()
         before = json.dumps(at.handle.snapshot())
         at.handle.messages[0]["content"] = "changed"
@@ -255,7 +255,7 @@ def test_what_is_handed_out_is_a_copy() -> None:
 
 def test_calls_are_equal_as_long_as_nothing_happened_to_them() -> None:
     """A call that was decided is another than the one that waited; its id and hash stay."""
-    with start_over_http([reply(calls=[WRITE])]) as at:
+    with open_over_http([reply(calls=[WRITE])]) as at:
         turn = at.turn()
         (before,) = turn.calls
         assert (turn.calls == (before,), turn.calls[0] is before) == (True, False)
@@ -266,7 +266,7 @@ def test_calls_are_equal_as_long_as_nothing_happened_to_them() -> None:
 
 def test_pending_turn_is_the_turn_that_waits_or_none() -> None:
     """It is the very object that `next_turn` returned, and gone with its command."""
-    with start_over_http([reply(calls=[ADD]), reply("fine")]) as at:
+    with open_over_http([reply(calls=[ADD]), reply("fine")]) as at:
         assert at.handle.pending_turn is None
         turn = at.turn()
         assert at.handle.pending_turn is turn

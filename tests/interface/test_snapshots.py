@@ -13,7 +13,7 @@ from tests.handles.test_members import PAUSED, STATES, make_standing
 from tests.interface.test_history_edits import ONWARD
 from tests.kit.support import expect_completed, expect_yielded, results_in
 from tests.kit.tools import TOOLS, params, user
-from tests.kit.world import World, start_over_http
+from tests.kit.world import World, open_over_http
 from toolloop import LoopConfig, LoopContext, Texts, ToolLoopHandle, tool
 from toolloop.errors import MaxDepthExceeded, ModelError, UnreadableSnapshot
 from toolloop.stores.codec import digest_snapshot
@@ -80,7 +80,7 @@ def test_a_loop_that_sleeps_at_every_wait_sends_what_one_that_never_sleeps_sends
     bodies = []
     for sleeps in (False, True):
         search = params(tools=[{"type": "web_search_20250305", "name": "web_search"}], system="Sei kurz. \u2028")
-        with start_over_http(script, asked=search) as at:
+        with open_over_http(script, asked=search) as at:
             for step in range(20):
                 handle = sleep_and_wake(at) if sleeps else at.handle
                 at.handle = handle
@@ -105,7 +105,7 @@ def test_a_loop_that_sleeps_at_every_wait_sends_what_one_that_never_sleeps_sends
 
 def test_an_error_survives_sleep_with_all_its_parts() -> None:
     """Status, type, retryable, seconds to wait, request id; `retry` works."""
-    with start_over_http([fault(429, retry_after=7), reply("fine")]) as at:
+    with open_over_http([fault(429, retry_after=7), reply("fine")]) as at:
         before = at.expect_failed()
         copy = sleep_and_wake(at)
         after = copy.next_turn()
@@ -118,7 +118,7 @@ def test_an_error_survives_sleep_with_all_its_parts() -> None:
 
 def test_the_depth_is_the_stored_one() -> None:
     """A context given at `restore` brings the state back, not another depth."""
-    with start_over_http([], depth=3) as at:
+    with open_over_http([], depth=3) as at:
         at.expect_failed()
         copy = sleep_and_wake(at, context=LoopContext(depth=0))
         assert copy.depth == 3
@@ -127,7 +127,7 @@ def test_the_depth_is_the_stored_one() -> None:
 
 def test_limits_are_the_stored_ones_unless_given() -> None:
     """No config keeps them; a config replaces them."""
-    with start_over_http([reply(calls=[ADD]), reply("fine")], max_iterations=1) as at:
+    with open_over_http([reply(calls=[ADD]), reply("fine")], max_iterations=1) as at:
         at.turn()
         assert sleep_and_wake(at).run().unwrap().termination == MaxIterations(1)
         assert sleep_and_wake(at, config=LoopConfig(max_iterations=2)).run().unwrap().text == "fine"
@@ -189,7 +189,7 @@ BROKEN: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
 @pytest.mark.parametrize(("damage", "word"), BROKEN.values(), ids=BROKEN)
 def test_an_incomplete_snapshot_is_refused(damage: Callable[[dict[str, Any]], Any], word: str) -> None:
     """Damaged, foreign or newer: one error, which says which."""
-    with start_over_http([reply(calls=[WRITE])]) as at:
+    with open_over_http([reply(calls=[WRITE])]) as at:
         at.turn()
         with pytest.raises(UnreadableSnapshot, match=word):
             ToolLoopHandle.restore(damage(at.handle.snapshot()), at.api.client(), tools=TOOLS)
@@ -197,7 +197,7 @@ def test_an_incomplete_snapshot_is_refused(damage: Callable[[dict[str, Any]], An
 
 def test_the_same_snapshot_restored_twice_is_two_loops() -> None:
     """It is not used up, and its dict is not kept."""
-    with start_over_http([reply(calls=[WRITE]), reply("one"), reply("two")]) as at:
+    with open_over_http([reply(calls=[WRITE]), reply("one"), reply("two")]) as at:
         at.turn()
         snapshot = at.handle.snapshot()
         text = json.dumps(snapshot)
@@ -224,7 +224,7 @@ FORGED: dict[str, Callable[[dict[str, Any]], Any]] = {
 @pytest.mark.parametrize("forge", FORGED.values(), ids=FORGED)
 def test_a_snapshot_whose_digest_fits_and_whose_content_does_not_is_refused(forge: Callable[[Any], Any]) -> None:
     """One error for whatever a foreign hand wrote, never a half-made loop."""
-    with start_over_http([reply("so")]) as at:
+    with open_over_http([reply("so")]) as at:
         at.expect_done()
         body = {key: value for key, value in at.handle.snapshot().items() if key not in ("format", "digest")}
         forge(body)
@@ -250,7 +250,7 @@ def test_a_fork_stands_where_its_original_stands(state: str) -> None:
 
 def test_two_copies_go_their_own_ways() -> None:
     """What one does, the other does not see."""
-    with start_over_http([reply(calls=[WRITE]), reply("one"), reply("two")]) as at:
+    with open_over_http([reply(calls=[WRITE]), reply("one"), reply("two")]) as at:
         turn = at.turn()
         copy = at.handle.fork()
         turn.deny("toolu_w", "no")
@@ -275,7 +275,7 @@ def test_a_started_call_is_uncertain_in_a_copy() -> None:
         return "done"
 
     handles: list[Any] = []
-    with start_over_http(
+    with open_over_http(
         [reply(calls=[call("forks", id="toolu_f")]), reply("fine"), reply("copied")], tools=[forks]
     ) as at:
         handles.append(at.handle)
@@ -290,7 +290,7 @@ def test_a_started_call_is_uncertain_in_a_copy() -> None:
 
 def test_headers_of_one_copy_do_not_change_with_the_other() -> None:
     """Parameters of each are its own, the secret ones too."""
-    with start_over_http([reply("one"), reply("two")]) as at:
+    with open_over_http([reply("one"), reply("two")]) as at:
         copy = at.handle.fork()
         copy.update_params(extra_headers={"x-mine": "copy"}, max_tokens=9)
         at.handle.run()

@@ -1,7 +1,7 @@
 """The one world of the tests: a model, tools, a store with loops in it, a clock, and what works on the loops.
 
 A world is of a kind: `sync`, or the event loop of its async handles. Its model is a function in this process, or the
-fake API over HTTP (`start_over_http`).
+fake API over HTTP (`open_over_http`).
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class World:
         requests: what the model was asked, and `bodies`, the bytes of these requests.
         asked: the first messages of the loops that made requests, in order.
         notified: the calls that a worker notified of.
-        handle: the handle that `turn`, `done` and `failed` drive; of a world over HTTP.
+        handle: the handle that `turn`, `expect_done` and `expect_failed` drive; of a world over HTTP.
         api: the fake API of a world over HTTP.
         client: what its handles use instead of the model in this process: the client of that API, or a provider.
 
@@ -343,7 +343,7 @@ def assert_sound(store: Any, loop_id: str = ID) -> None:
 
 
 @contextmanager
-def start_over_http(script: Any, *, refusals: int = 0, **parts: Any) -> Iterator[World]:
+def open_over_http(script: Any, *, refusals: int = 0, **parts: Any) -> Iterator[World]:
     """A world whose sync handle talks to the fake API over HTTP, which refuses none of its requests by default.
 
     Args:
@@ -358,7 +358,7 @@ def start_over_http(script: Any, *, refusals: int = 0, **parts: Any) -> Iterator
 
 
 @asynccontextmanager
-async def start_over_http_of(
+async def open_over_http_of(
     kind: str, script: Any, asked: Any = None, *, refusals: int = 0, **parts: Any
 ) -> AsyncIterator[Any]:
     """The same for a handle of any kind, in a story."""

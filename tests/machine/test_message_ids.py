@@ -12,7 +12,7 @@ from tests.kit.effort import examples
 from tests.kit.machine.worlds import World as Life, lives
 from tests.kit.support import expect_yielded
 from tests.kit.tools import LOOK
-from tests.kit.world import World, start_over_http
+from tests.kit.world import World, open_over_http
 from toolloop import Inbox, LoopConfig, MemoryStore, ToolLoopHandle
 from toolloop.compaction import DropRounds
 from toolloop.events import RequestStarted
@@ -83,7 +83,7 @@ def test_a_reply_has_the_id_of_its_request_and_what_is_said_that_of_say(kind: st
 
 def test_a_repeated_request_has_a_new_id() -> None:
     """Nothing of the first one is in the conversation."""
-    with start_over_http([fault(400), DONE]) as at:
+    with open_over_http([fault(400), DONE]) as at:
         first = requests_of(at.expect_failed())
         at.handle.retry()
         second = requests_of(at.expect_done())

@@ -10,7 +10,7 @@ from tests.kit.concurrency import either_driver, play
 from tests.kit.streams import read, read_turn
 from tests.kit.support import expect_completed, expect_yielded
 from tests.kit.tools import MODEL, params
-from tests.kit.world import start_over_http_of
+from tests.kit.world import open_over_http_of
 from tests.otel.traced import Traces, attributes, status
 from toolloop import AsyncToolLoopHandle
 from toolloop.events import CallFinished, TextDelta
@@ -30,7 +30,7 @@ def test_a_streamed_request_says_when_its_first_piece_came(driver: str) -> None:
         for streams in (True, False):
             traces = Traces()
             script = [reply(LONG, calls=[ADD]), reply("done")]
-            async with start_over_http_of(driver, script, params(), observers=[traces.observer]) as talk:
+            async with open_over_http_of(driver, script, params(), observers=[traces.observer]) as talk:
                 for _ in range(2):
                     turn = (await read(talk.handle))[1] if streams else await talk.anext()
                     if not talk.handle.is_finished:
@@ -52,9 +52,7 @@ def test_between_two_pieces_the_reader_is_in_its_own_span(driver: str) -> None:
 
     async def story() -> None:
         tracer = traces.tracer()
-        async with start_over_http_of(
-            driver, [reply(LONG, calls=[ADD])], params(), observers=[traces.observer]
-        ) as talk:
+        async with open_over_http_of(driver, [reply(LONG, calls=[ADD])], params(), observers=[traces.observer]) as talk:
             with tracer.start_as_current_span("reader") as own:
                 async with read_turn(talk.handle) as reader:
                     for wanted in (TextDelta, TextDelta, CallFinished):
@@ -78,7 +76,7 @@ def test_who_leaves_early_ends_the_span_of_the_request(driver: str) -> None:
 
     async def story() -> None:
         script = [streamed(reply(LONG), hold=4), reply("done")]
-        async with start_over_http_of(driver, script, params(), observers=[traces.observer]) as talk:
+        async with open_over_http_of(driver, script, params(), observers=[traces.observer]) as talk:
             async with read_turn(talk.handle) as reader:
                 await reader.read_until(TextDelta)
             assert traces.names == [CHAT]

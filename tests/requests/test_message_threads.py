@@ -12,7 +12,7 @@ from anthropic import Anthropic, DefaultHttpxClient, omit
 from tests.kit.each import each
 from tests.kit.support import expect_completed, expect_yielded
 from tests.kit.tools import TOOLS, params, user
-from tests.kit.world import World, start_over_http
+from tests.kit.world import World, open_over_http
 from tests.requests.threaded import ADD, ON, Gated, adds, list_taken, refusals, shape
 from toolloop import LoopConfig, MemoryStore, ToolLoopHandle, ToolRunner, sub_loop
 from toolloop.compaction import DropRounds
@@ -32,7 +32,7 @@ from toolloop.testing import (
 
 def test_a_request_carries_only_what_is_new_and_the_model_sees_all() -> None:
     """The one that creates the thread has system and tools; the next ones repeat neither."""
-    with start_over_http([*adds(2), reply("done")], asked=params(system="Be brief."), threads=True) as at:
+    with open_over_http([*adds(2), reply("done")], asked=params(system="Be brief."), threads=True) as at:
         assert expect_completed(at.handle.run()).text == "done"
         assert shape(at.api) == ["create 1", "continue 1", "continue 1"]
         first, *others = [request.json for request in at.api.requests]
@@ -44,7 +44,7 @@ def test_a_request_carries_only_what_is_new_and_the_model_sees_all() -> None:
 
 def test_a_follow_up_goes_on_in_the_thread() -> None:
     """The history of the first user turn is not sent again."""
-    with start_over_http([reply("one"), reply("two")], threads=True) as at:
+    with open_over_http([reply("one"), reply("two")], threads=True) as at:
         at.expect_done()
         at.handle.follow_up("And?")
         at.expect_done()
@@ -56,7 +56,7 @@ def test_a_paused_reply_goes_on_with_no_messages() -> None:
     search = {"type": "web_search_20250305", "name": "web_search"}
     paused = reply("so far", content=[server_call("web_search", {"query": "x"})], stop_reason="pause_turn")
     found = reply(content=[server_result("web_search"), {"type": "text", "text": "found"}])
-    with start_over_http([paused, found, reply("bye")], asked=params(tools=[search]), threads=True) as at:
+    with open_over_http([paused, found, reply("bye")], asked=params(tools=[search]), threads=True) as at:
         assert expect_completed(at.handle.run()).text == "found"
         at.handle.follow_up("Thanks")
         at.expect_done()
@@ -81,7 +81,7 @@ def test_the_bytes_of_a_request_do_not_grow(rounds: int) -> None:
 def test_a_request_that_only_compacts_is_of_no_thread() -> None:
     """Another conversation follows it: the summary."""
     asked = params(betas=["compact-2026-09-04"])
-    with start_over_http([*adds(1), compacted("so far"), reply("done")], asked=asked, threads=True) as at:
+    with open_over_http([*adds(1), compacted("so far"), reply("done")], asked=asked, threads=True) as at:
         at.turn().continue_loop()
         at.handle.update_params(compaction={"type": "summarize"})
         at.handle.run()
@@ -167,7 +167,7 @@ KEEPS: dict[str, Callable[[World], Any]] = {
 @each("change", CHANGES)
 def test_what_changes_what_the_server_holds_starts_a_new_thread(change: str) -> None:
     """In the same turn, with the whole history; the server refuses nothing."""
-    with start_over_http([*adds(3), reply("done"), reply("bye")], threads=True) as at:
+    with open_over_http([*adds(3), reply("done"), reply("bye")], threads=True) as at:
         for _ in range(2):
             at.turn().continue_loop()
         at.turn()
@@ -185,7 +185,7 @@ def test_what_changes_what_the_server_holds_starts_a_new_thread(change: str) -> 
 @each("change", KEEPS)
 def test_what_the_server_holds_goes_on(change: str) -> None:
     """Also if a history was changed, and is again what it was."""
-    with start_over_http([*adds(2), reply("done")], threads=True) as at:
+    with open_over_http([*adds(2), reply("done")], threads=True) as at:
         at.turn().continue_loop()
         at.turn()
         KEEPS[change](at)
@@ -206,7 +206,7 @@ NOT_AS_IT_CAME: dict[str, Any] = {
 @each("said", NOT_AS_IT_CAME)
 def test_a_reply_that_the_history_has_changed_is_of_no_thread(said: str) -> None:
     """The next request creates a thread with the history as it is."""
-    with start_over_http([NOT_AS_IT_CAME[said], reply("yes")], threads=True) as at:
+    with open_over_http([NOT_AS_IT_CAME[said], reply("yes")], threads=True) as at:
         at.expect_done()
         at.handle.follow_up("again")
         assert refusals(at.expect_done()) == []
@@ -215,7 +215,7 @@ def test_a_reply_that_the_history_has_changed_is_of_no_thread(said: str) -> None
 
 def test_a_fork_leaves_the_thread_to_the_original() -> None:
     """Each message can be continued once."""
-    with start_over_http([*adds(1), reply("one"), reply("two")], threads=True) as at:
+    with open_over_http([*adds(1), reply("one"), reply("two")], threads=True) as at:
         at.turn().continue_loop()
         fork = at.handle.fork()
         for handle in (at.handle, fork):
@@ -282,7 +282,7 @@ GIVEN: dict[str, tuple[dict[str, Any], str]] = {
 def test_the_betas_of_the_caller_stay(given: str) -> None:
     """The beta of threads goes behind them, wherever they were given, and once."""
     asked, sent = GIVEN[given]
-    with start_over_http([reply("one")], asked=params(**asked), threads=True) as at:
+    with open_over_http([reply("one")], asked=params(**asked), threads=True) as at:
         at.expect_done()
         assert at.api.requests[0].headers["anthropic-beta"] == sent
 

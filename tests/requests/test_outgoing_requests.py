@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 
 from tests.kit.each import each as each_of
 from tests.kit.tools import TOOLS, params, user
-from tests.kit.world import World, start_over_http
+from tests.kit.world import World, open_over_http
 from toolloop import LoopConfig, ToolLoopHandle
 from toolloop._requests.encoded_messages import EncodedMessages, count_marks
 from toolloop._requests.params import Secrets
@@ -74,7 +74,7 @@ CHANGES: dict[str, Callable[[World], None]] = {
 def test_what_was_born_after_other_words_is_not_sent(change: str) -> None:
     """The API would refuse it. The history keeps it, and what is born from here on is sent."""
     script = [thoughts(1), thoughts(2), thoughts(3), reply("done")]
-    with start_over_http(script, asked=params(**THINK)) as at:
+    with open_over_http(script, asked=params(**THINK)) as at:
         rounds(at, 2)
         assert list_sent_thinking(at) == ["thought 1"]
         CHANGES[change](at)
@@ -90,7 +90,7 @@ def test_what_was_born_after_other_words_is_not_sent(change: str) -> None:
 def test_what_the_caller_said_about_it_is_honoured() -> None:
     """With `drop_block` the API itself leaves it out: all is sent."""
     asked = params(thinking=DROP, betas=CONTROLS)
-    with start_over_http([thoughts(1), thoughts(2), reply("done")], asked=asked) as at:
+    with open_over_http([thoughts(1), thoughts(2), reply("done")], asked=asked) as at:
         rounds(at, 2)
         edit_first(at)
         assert not list_dropped(at)
@@ -99,7 +99,7 @@ def test_what_the_caller_said_about_it_is_honoured() -> None:
 
 def test_a_loop_that_is_restored_with_other_tools() -> None:
     """An accepted drift changes what stood before all of it."""
-    with start_over_http(
+    with open_over_http(
         [thoughts(1), reply(thinking="thought 2", calls=[call("add", {"a": 1, "b": 1})]), reply("done")]
     ) as at:
         at.handle.update_params(**THINK)
@@ -116,7 +116,7 @@ def test_a_loop_that_is_restored_with_other_tools() -> None:
 
 def test_it_is_remembered_across_sleep() -> None:
     """A snapshot between the edit and the next request keeps what is to be left out: the same bytes go out."""
-    with start_over_http([thoughts(1), fault(529), fault(529), reply("done")], asked=params(**THINK)) as at:
+    with open_over_http([thoughts(1), fault(529), fault(529), reply("done")], asked=params(**THINK)) as at:
         rounds(at, 1)
         edit_first(at)
         at.expect_failed()

@@ -12,7 +12,7 @@ from anthropic.types.beta import message_create_params as beta_params
 from tests.kit.each import each
 from tests.kit.support import expect_completed, expect_refusal
 from tests.kit.tools import TOOLS, params, user
-from tests.kit.world import World, start_over_http
+from tests.kit.world import World, open_over_http
 from toolloop import InjectMessages, ToolLoopHandle, tool
 from toolloop._requests import params as request_params
 from toolloop._requests.params import Secrets
@@ -69,7 +69,7 @@ def test_a_bad_parameter_is_refused_when_a_loop_is_made(changes: dict[str, Any],
 
 def test_a_bad_parameter_is_refused_when_it_is_changed() -> None:
     """The loop is as before, and its next request is accepted."""
-    with start_over_http([reply("fine")]) as at:
+    with open_over_http([reply("fine")]) as at:
         before = at.handle.snapshot()
         for changes, word in BAD.values():
             with pytest.raises(ValueError, match=word):
@@ -80,7 +80,7 @@ def test_a_bad_parameter_is_refused_when_it_is_changed() -> None:
 
 def test_a_bad_parameter_is_refused_at_restore() -> None:
     """An accepted drift does not get around it."""
-    with start_over_http([]) as at:
+    with open_over_http([]) as at:
         asleep = at.handle.snapshot()
         for changes, word in BAD.values():
             with pytest.raises(ValueError, match=word):
@@ -94,7 +94,7 @@ def test_a_choice_without_tools_is_refused() -> None:
     with FakeMessagesAPI([]) as api, pytest.raises(ValueError, match="tool_choice"):
         ToolLoopHandle(api.client(), params=params(tool_choice={"type": "auto"}))
     asked = params(tools=[LOOKUP], tool_choice={"type": "tool", "name": "lookup"})
-    with start_over_http([reply("fine")], tools=[], asked=asked) as at:
+    with open_over_http([reply("fine")], tools=[], asked=asked) as at:
         with pytest.raises(ValueError, match="tool_choice"):
             at.handle.update_params(tools=None)
         at.handle.update_params(tools=None, tool_choice=None)
@@ -115,9 +115,9 @@ def test_a_choice_without_tools_is_refused() -> None:
 )
 def test_good_parameters_are_taken(changes: dict[str, Any]) -> None:
     """At construction and later."""
-    with start_over_http([reply("fine")], asked=params(**changes)) as at:
+    with open_over_http([reply("fine")], asked=params(**changes)) as at:
         assert at.expect_done().text == "fine"
-    with start_over_http([reply("fine")]) as at:
+    with open_over_http([reply("fine")]) as at:
         at.handle.update_params(**changes)
         assert at.expect_done().text == "fine"
 
@@ -131,7 +131,7 @@ def test_every_parameter_of_the_sdk_is_known() -> None:
 
 def test_a_parameter_with_a_slip_in_its_name_is_refused_wherever_one_is_given() -> None:
     """Later and at restore, too, and the loop is as before; in `extra_body` any name goes out."""
-    with start_over_http([reply("fine")], asked=params(extra_body={"max_token": 3}), refusals=1) as at:
+    with open_over_http([reply("fine")], asked=params(extra_body={"max_token": 3}), refusals=1) as at:
         before = at.handle.snapshot()
         with pytest.raises(ValueError, match="Did you mean 'metadata'"):
             at.handle.update_params(meta_data={"user_id": "u"})
@@ -182,7 +182,7 @@ def test_too_many_cache_marks_are_refused_when_a_loop_is_made(asked: dict[str, A
 )
 def test_four_cache_marks_are_none_too_many(asked: dict[str, Any]) -> None:
     """Words about marks are not marks."""
-    with start_over_http([reply("fine")], asked=params(**asked)) as at:
+    with open_over_http([reply("fine")], asked=params(**asked)) as at:
         assert at.expect_done().text == "fine"
 
 
@@ -204,7 +204,7 @@ AFTER_A_ROUND: dict[str, Callable[[World], Any]] = {
 def test_marks_of_injected_messages_add_up_over_rounds(inject: Callable[[World], Any]) -> None:
     """The fifth is refused at the call, and the `Yielded` still waits; without a mark the message is taken."""
     rounds = [reply(calls=[("add", {"a": 1, "b": 2})]) for _ in range(5)]
-    with start_over_http([*rounds, reply("fine")]) as at:
+    with open_over_http([*rounds, reply("fine")]) as at:
         for _ in range(4):
             inject(at)
         turn = at.turn()
@@ -223,7 +223,7 @@ def test_too_many_marks_in_one_result_are_an_error_result() -> None:
         """Mark too much."""
         return make_many(5)
 
-    with start_over_http([reply(calls=[("overdoes", {})]), reply("fine")], tools=[overdoes]) as at:
+    with open_over_http([reply(calls=[("overdoes", {})]), reply("fine")], tools=[overdoes]) as at:
         assert at.handle.run().unwrap().text == "fine"
 
 
@@ -241,7 +241,7 @@ HALF = 16 * 1024 * 1024
 
 def test_a_request_of_more_than_32_megabytes_is_not_sent() -> None:
     """Its messages are right each; the largest is named, and without it the loop goes on."""
-    with start_over_http(
+    with open_over_http(
         [reply(calls=[("say", {})]), reply("fine")], tools=[say], asked=params(messages=[user("ä" * (HALF // 2))])
     ) as at:
         at.turn().inject_and_continue([user("x" * (HALF + 1))])
@@ -254,7 +254,7 @@ def test_a_request_of_more_than_32_megabytes_is_not_sent() -> None:
 
 def test_what_goes_along_with_the_messages_counts_too() -> None:
     """A system prompt alone can be too much; the other parameters mend it."""
-    with start_over_http([reply("fine")], asked=params(system="x" * (2 * HALF))) as at:
+    with open_over_http([reply("fine")], asked=params(system="x" * (2 * HALF))) as at:
         with expect_refusal(at.handle, InvalidHistory, "request-size", "messages[0]"):
             at.handle.next_turn()
         at.handle.update_params(system="Be brief.")
@@ -298,14 +298,14 @@ def test_any_number_of_cache_marks_may_be_beside_the_history(by_code: bool) -> N
     """Where they could not be removed, they are not sent."""
     more: dict[str, Any] = {"caller": CALLER} if by_code else {}
     asking = reply(content=[PROGRAM], calls=[call("mark", **more) for _ in range(5)], container="container_1")
-    with start_over_http([asking, ENDS], tools=[mark], asked=params(tools=[CODE])) as at:
+    with open_over_http([asking, ENDS], tools=[mark], asked=params(tools=[CODE])) as at:
         assert expect_completed(at.handle.run()).text == "done"
         assert at.count == 2
 
 
 def test_marks_of_follow_ups_add_up_over_turns() -> None:
     """The fifth is refused at the call; after the first was taken out with `messages_mut` it is accepted."""
-    with start_over_http([reply("so")] * 5 + [reply("fine")]) as at:
+    with open_over_http([reply("so")] * 5 + [reply("fine")]) as at:
         for _ in range(4):
             at.expect_done()
             at.handle.follow_up(MARKED)

@@ -12,7 +12,7 @@ from tests.kit.each import each
 from tests.kit.effort import examples
 from tests.kit.prompt_cache import look, looks, share_read
 from tests.kit.tools import params, user
-from tests.kit.world import start_over_http
+from tests.kit.world import open_over_http
 from tests.recorded.second_opinion.shapes import cache_marks
 from toolloop import Completed, LoopConfig, ToolLoopHandle, sub_loop
 from toolloop.compaction import DropRounds
@@ -157,7 +157,7 @@ def test_another_lifetime_is_refused() -> None:
 def test_diagnostics_compare_with_the_last_reply_of_this_branch() -> None:
     """A copy continues from the reply that it has, whatever the original did since."""
     asked = params(diagnostics={"previous_message_id": None}, betas=["cache-diagnosis-2026-04-07"])
-    with start_over_http([looks(1), reply("a"), reply("b"), reply("c")], asked=asked, tools=[look]) as at:
+    with open_over_http([looks(1), reply("a"), reply("b"), reply("c")], asked=asked, tools=[look]) as at:
         at.turn().continue_loop()
         at.expect_done()
         copy = at.handle.fork()

@@ -7,7 +7,7 @@ from typing import Any
 from tests.kit.concurrency import either_driver, play
 from tests.kit.each import each
 from tests.kit.tools import HUNDRED, assistant, params, user
-from tests.kit.world import World, start_over_http_of
+from tests.kit.world import World, open_over_http_of
 from toolloop import Usage, Yielded
 from toolloop.providers.sdk_arguments import MOST_UNSTREAMED
 from toolloop.terminations import NaturalEnd
@@ -37,7 +37,7 @@ def test_a_pause_after_a_compaction_is_a_pause_and_joins_with_the_reply_that_end
 
     async def story() -> None:
         script = [PAUSED, reply("Four.", usage=HUNDRED), reply("Five.")]
-        async with start_over_http_of(driver, script, add_edits(max_tokens=max_tokens)) as at:
+        async with open_over_http_of(driver, script, add_edits(max_tokens=max_tokens)) as at:
             turn = await at.aturn()
             assert (turn.reason, turn.calls, turn.assistant_content) == ("paused", (), (BLOCK,))
             assert list(at.handle.messages) == [user()]
@@ -61,7 +61,7 @@ def test_what_a_summary_used_is_counted(max_tokens: int) -> None:
 
     async def story() -> None:
         script = [PAUSED, compacted("More.", reply("Four.", usage=HUNDRED), usage=SUMMARY)]
-        async with start_over_http_of("sync", script, add_edits(max_tokens=max_tokens)) as at:
+        async with open_over_http_of("sync", script, add_edits(max_tokens=max_tokens)) as at:
             turn = await at.aturn()
             assert turn.usage == turn.total_usage == Usage(900, 70)
             turn.continue_loop()
@@ -77,7 +77,7 @@ def test_a_compaction_that_leads_a_reply_stays_at_its_head() -> None:
 
     async def story() -> None:
         led = compacted("So far.", reply(thinking="2 + 2", calls=[("add", {"a": 2, "b": 2})]))
-        async with start_over_http_of("sync", [reply("Hi."), led, reply("Four."), reply("Five.")], add_edits()) as at:
+        async with open_over_http_of("sync", [reply("Hi."), led, reply("Four."), reply("Five.")], add_edits()) as at:
             await at.aexpect_done()
             at.handle.follow_up([user("2 + 2?")])
             turn = await at.aturn()
@@ -95,7 +95,7 @@ def test_a_snapshot_of_such_a_pause_wakes_up_in_it() -> None:
     """It can be woken up more than once, and each copy goes on with the pause."""
 
     async def story() -> None:
-        async with start_over_http_of("sync", [PAUSED, reply("Four."), reply("Five.")], add_edits()) as at:
+        async with open_over_http_of("sync", [PAUSED, reply("Four."), reply("Five.")], add_edits()) as at:
             await at.aturn()
             snapshot = at.handle.snapshot()
             for words in ("Four.", "Five."):
@@ -142,7 +142,7 @@ def test_the_block_takes_the_place_of_the_whole_history(driver: str, max_tokens:
     async def story() -> None:
         history = [user("2 + 2?"), assistant("Hm."), user("Well?")]
         script = [compacted("They ask for 2 + 2.", usage=SUMMARY), reply("Four.", usage=HUNDRED), reply("Five.")]
-        async with start_over_http_of(driver, script, make_params(messages=history, max_tokens=max_tokens)) as at:
+        async with open_over_http_of(driver, script, make_params(messages=history, max_tokens=max_tokens)) as at:
             turn = await at.aturn()
             block = block_of(turn)
             assert block["content"] == "They ask for 2 + 2."
@@ -162,7 +162,7 @@ def test_the_block_takes_the_place_of_the_whole_history(driver: str, max_tokens:
 
 def test_what_it_used_is_counted() -> None:
     async def story() -> None:
-        async with start_over_http_of(
+        async with open_over_http_of(
             "sync", [compacted("Hi.", usage=SUMMARY), reply("Four.", usage=HUNDRED)], make_params()
         ) as at:
             turn = await at.aturn()
@@ -187,7 +187,7 @@ def test_what_shapes_a_reply_is_left_out_of_the_request_for_it_alone() -> None:
 
     async def story() -> None:
         given = make_params(betas=[BETA, "context-management-2025-06-27"], **ONLY_OF_REPLIES)
-        async with start_over_http_of("sync", [compacted("Hi."), reply("Four.")], given) as at:
+        async with open_over_http_of("sync", [compacted("Hi."), reply("Four.")], given) as at:
             (await at.aturn()).continue_loop()
             await at.aexpect_done()
             first, second = at.sent_bodies
@@ -205,7 +205,7 @@ def test_what_shapes_a_reply_is_left_out_of_the_request_for_it_alone() -> None:
 
 def test_a_choice_that_forces_nothing_stays() -> None:
     async def story() -> None:
-        async with start_over_http_of(
+        async with open_over_http_of(
             "sync", [compacted("Hi."), reply("Four.")], make_params(tool_choice={"type": "auto"})
         ) as at:
             (await at.aturn()).continue_loop()
@@ -222,7 +222,7 @@ def test_a_turn_that_the_server_paused_is_ended_first() -> None:
         paused = reply(content=[server_call("web_search", {"query": "x"})], stop_reason="pause_turn")
         ended = reply(content=[server_result("web_search"), {"type": "text", "text": "Found."}])
         script = [paused, ended, compacted("It was found."), reply("Bye.")]
-        async with start_over_http_of("sync", script, params(betas=[BETA], tools=[SEARCH])) as at:
+        async with open_over_http_of("sync", script, params(betas=[BETA], tools=[SEARCH])) as at:
             turn = await at.aturn()
             at.handle.update_params(compaction=SUMMARIZE)
             turn.continue_loop()
@@ -242,7 +242,7 @@ def test_a_snapshot_keeps_the_block_and_not_the_wish() -> None:
     """Waking up with the parameters of the beginning asks for no second compaction."""
 
     async def story() -> None:
-        async with start_over_http_of("sync", [compacted("Hi."), reply("Four."), reply("Five.")], make_params()) as at:
+        async with open_over_http_of("sync", [compacted("Hi."), reply("Four."), reply("Five.")], make_params()) as at:
             block = block_of(await at.aturn())
             snapshot = at.handle.snapshot()
             for parts in ({}, {"params": make_params()}):
@@ -260,7 +260,7 @@ def test_a_snapshot_keeps_the_block_and_not_the_wish() -> None:
 
 def test_a_compaction_that_failed_changes_nothing_and_is_not_asked_for_again() -> None:
     async def story() -> None:
-        async with start_over_http_of("sync", [compacted(None, usage=SUMMARY), reply("Four.")], make_params()) as at:
+        async with open_over_http_of("sync", [compacted(None, usage=SUMMARY), reply("Four.")], make_params()) as at:
             turn = await at.aturn()
             assert turn.reason == "paused"
             assert list(at.handle.messages) == [user()]

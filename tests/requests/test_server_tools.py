@@ -8,7 +8,7 @@ from typing import Any
 from tests.kit.each import each
 from tests.kit.support import expect_completed, expect_error, expect_refusal, results_in
 from tests.kit.tools import TOOLS, params, user
-from tests.kit.world import World, start_over_http
+from tests.kit.world import World, open_over_http
 from toolloop import Approve, AsyncToolLoopHandle, Deny, ToolLoopHandle, tool
 from toolloop.errors import IllegalCommand
 from toolloop.machine.values.jsontext import encode
@@ -39,7 +39,7 @@ def test_a_round_made_by_code_is_answered_by_results_alone() -> None:
     """The note of an edit stands inside the result; an injected message waits for the reply that ends the program."""
     program = reply(content=[PROGRAM], calls=[call_by_code("write", {"path": "a", "text": "b"})])
     asked = params(tools=[CODE], container="container_1")
-    with start_over_http([program, reply(content=[DONE, SAID]), reply("fine")], asked=asked) as at:
+    with open_over_http([program, reply(content=[DONE, SAID]), reply("fine")], asked=asked) as at:
         turn = at.turn()
         turn.approve(turn.pending[0], {"path": "z", "text": "y"})
         turn.inject_and_continue([user("hurry")])
@@ -56,7 +56,7 @@ def test_a_result_that_a_program_cannot_take_becomes_an_error_text() -> None:
     """A call made by code takes only text as its answer: the model's result says so, and the request is accepted."""
     program = reply(content=[PROGRAM], calls=[call_by_code("find", {"word": "x"})])
     asked = params(tools=[CODE], container="container_1")
-    with start_over_http([program, reply(content=[DONE, SAID])], tools=[find], asked=asked) as at:
+    with open_over_http([program, reply(content=[DONE, SAID])], tools=[find], asked=asked) as at:
         at.turn().approve_all()
         assert at.handle.run().unwrap().text == "done"
         (result,) = results_in(at.list_sent()[-1])
@@ -67,7 +67,7 @@ def test_a_result_that_a_program_cannot_take_becomes_an_error_text() -> None:
 def test_an_answer_that_a_program_cannot_take_is_refused() -> None:
     """At the door, to the caller who gives it."""
     program = reply(content=[PROGRAM], calls=[call_by_code("find", {"word": "x"})])
-    with start_over_http([program], tools=[find], asked=params(tools=[CODE], container="container_1")) as at:
+    with open_over_http([program], tools=[find], asked=params(tools=[CODE], container="container_1")) as at:
         turn = at.turn()
         with expect_refusal(at.handle, IllegalCommand, "only text"):
             turn.answer(turn.pending[0], [IMAGE])
@@ -101,7 +101,7 @@ def containers(at: World) -> list[Any]:
 def test_the_results_of_calls_made_by_code_go_out_with_its_container(max_tokens: int) -> None:
     """And no other request does: neither the first, nor those of later turns."""
     script = [asks(), asks(None, call_id="toolu_2"), ENDS, reply(calls=[("look", {"path": "b"})]), reply("fine")]
-    with start_over_http(script, asked=params(tools=[CODE], max_tokens=max_tokens)) as at:
+    with open_over_http(script, asked=params(tools=[CODE], max_tokens=max_tokens)) as at:
         assert expect_completed(at.handle.run()).text == "done"
         at.handle.follow_up([user("again")])
         assert expect_completed(at.handle.run()).text == "fine"
@@ -112,7 +112,7 @@ def test_a_container_of_the_reply_takes_the_place_of_the_given_one() -> None:
     """The skills that the caller asked for stay; afterwards the parameters are as they were."""
     skills = [{"type": "anthropic", "skill_id": "xlsx"}]
     asked = params(tools=[CODE], container={"id": "container_0", "skills": skills})
-    with start_over_http([asks(), ENDS, reply("fine")], asked=asked) as at:
+    with open_over_http([asks(), ENDS, reply("fine")], asked=asked) as at:
         at.handle.run()
         at.handle.follow_up([user("again")])
         at.handle.run()
@@ -122,13 +122,13 @@ def test_a_container_of_the_reply_takes_the_place_of_the_given_one() -> None:
 
 def test_a_paused_program_is_resumed_in_its_container() -> None:
     paused = reply(content=[CONTAINER_PROGRAM], stop_reason="pause_turn", container="container_1")
-    with start_over_http([paused, ENDS], asked=params(tools=[CODE])) as at:
+    with open_over_http([paused, ENDS], asked=params(tools=[CODE])) as at:
         assert expect_completed(at.handle.run()).text == "done"
         assert containers(at) == [None, "container_1"]
 
 
 def test_a_loop_that_slept_over_an_approval_goes_on_in_the_container() -> None:
-    with start_over_http([asks(name="write"), ENDS], asked=params(tools=[CODE])) as at:
+    with open_over_http([asks(name="write"), ENDS], asked=params(tools=[CODE])) as at:
         at.turn()
         snapshot = json.loads(json.dumps(at.handle.snapshot()))
         woken = ToolLoopHandle.restore(snapshot, at.api.client(), tools=TOOLS)
@@ -141,7 +141,7 @@ def test_a_loop_that_slept_over_an_approval_goes_on_in_the_container() -> None:
 def test_one_that_the_caller_names_or_takes_away_counts_while_code_waits(named: str | None) -> None:
     """An expired one is left out of the next request (source: rule 25), and another may take its place."""
     script = [asks(), fault(400, "invalid_request_error", "container: expired"), ENDS]
-    with start_over_http(script, asked=params(tools=[CODE]), refusals=0 if named else 1) as at:
+    with open_over_http(script, asked=params(tools=[CODE]), refusals=0 if named else 1) as at:
         expect_error(at.handle.run())
         at.handle.update_params(container=named)
         at.handle.retry()
@@ -179,7 +179,7 @@ def test_the_members_of_a_toolset_of_the_parameters_are_answered_one_after_the_o
         member("scroll"),
         call("screenshot", id="toolu_plain"),
     ]
-    with start_over_http([reply(calls=calls), reply("fine")], tools=[screenshot], asked=params(tools=[BROWSER])) as at:
+    with open_over_http([reply(calls=calls), reply("fine")], tools=[screenshot], asked=params(tools=[BROWSER])) as at:
         turn = at.turn()
         assert [(each.name, each.why) for each in at.handle.pending] == [("browser.screenshot", "external")]
         turn.answer("toolu_screenshot", [PNG, STATE])
@@ -198,7 +198,7 @@ def test_the_members_of_a_toolset_of_the_parameters_are_answered_one_after_the_o
 
 def test_a_loop_that_slept_still_knows_the_toolset() -> None:
     script = [reply(calls=[member("click", {"x": 1})]), reply("fine")]
-    with start_over_http(script, asked=params(tools=[BROWSER])) as at:
+    with open_over_http(script, asked=params(tools=[BROWSER])) as at:
         at.turn()
         woken = ToolLoopHandle.restore(at.handle.snapshot(), at.api.client())
         woken.decide({"toolu_click": Deny("no")})
@@ -211,7 +211,7 @@ def test_the_caller_of_a_call_is_kept_unchanged() -> None:
     direct = {"type": "direct"}
     novel = {"type": "another_way_20270101", "tool_id": "srvtoolu_1"}
     calls = [call("screenshot", id="toolu_1", caller=direct), call("screenshot", id="toolu_2", caller=novel)]
-    with start_over_http([reply(calls=calls), reply("fine")]) as at:
+    with open_over_http([reply(calls=calls), reply("fine")]) as at:
         at.handle.run()
         asked = at.list_sent()[1]["content"]
         assert [block["caller"] for block in asked] == [direct, novel]
@@ -240,7 +240,7 @@ def test_references_that_a_search_of_ones_own_gives_pass_through() -> None:
         reply(calls=[call("rare", {"x": 1}, id="toolu_2")]),
         reply("fine"),
     ]
-    with start_over_http(script, tools=[find_tools, rare]) as at:
+    with open_over_http(script, tools=[find_tools, rare]) as at:
         assert expect_completed(at.handle.run()).text == "fine"
         definitions = {each["name"]: each.get("defer_loading") for each in at.api.requests[0].json["tools"]}
         assert definitions == {"find_tools": None, "rare": True}
@@ -255,7 +255,7 @@ def test_an_edit_before_a_call_made_by_code_allows_a_later_pause() -> None:
     program = reply(content=[PROGRAM], calls=[call_by_code("write", {"path": "a", "text": "b"})], thinking="write it")
     pause = reply("Hm.", content=[DONE], thinking="it is written", stop_reason="pause_turn")
     asked = params(tools=[CODE], container="container_1")
-    with start_over_http([program, pause, reply("fine")], asked=asked) as at:
+    with open_over_http([program, pause, reply("fine")], asked=asked) as at:
         turn = at.turn()
         at.handle.messages_mut()[0] = user("Write b to a.")
         turn.approve_all()

@@ -12,7 +12,7 @@ from attrs import frozen
 from tests.kit.concurrency import Background, wait_for
 from tests.kit.support import expect_completed, expect_error, expect_yielded
 from tests.kit.tools import TOOLS, params
-from tests.kit.world import start_over_http
+from tests.kit.world import open_over_http
 from tests.requests.threaded import ON, Gated, adds, refusals, shape
 from toolloop import LoopConfig, MemoryStore, ToolLoopHandle, tool
 from toolloop.errors import Conflict, ModelError
@@ -58,7 +58,7 @@ def test_a_refusal_falls_back_to_the_whole_history(code: str, caplog: pytest.Log
 
 def test_the_events_tell_of_the_refusal_between_the_two_requests() -> None:
     """And of nothing else."""
-    with start_over_http([*adds(1), reply("end")], threads=True, refusals=1) as at:
+    with open_over_http([*adds(1), reply("end")], threads=True, refusals=1) as at:
         at.turn().continue_loop()
         at.api.forget_threads()
         kinds = [type(event) for event in at.expect_done().events]
@@ -109,7 +109,7 @@ def test_a_server_that_refuses_each_thread_at_once_is_not_asked_again(code: str)
 
 def test_threads_that_expire_now_and_then_are_replaced() -> None:
     """Each of them was continued before."""
-    with start_over_http([reply(str(number)) for number in range(6)], threads=True, refusals=2) as at:
+    with open_over_http([reply(str(number)) for number in range(6)], threads=True, refusals=2) as at:
         for number in range(6):
             at.expect_done()
             if number % 2:
@@ -123,7 +123,7 @@ def test_threads_that_expire_now_and_then_are_replaced() -> None:
 def test_a_request_that_the_server_still_answers_is_made_again() -> None:
     """The client has given it up, so the retry of the caller sends the whole history."""
     script = [*adds(1), delayed(threading.Event(), reply("late")), reply("end")]
-    with start_over_http(script, threads=True, refusals=1) as at:
+    with open_over_http(script, threads=True, refusals=1) as at:
         at.turn().continue_loop()
         at.handle.update_params(timeout=0.2)
         assert at.expect_failed().retryable
@@ -136,7 +136,7 @@ def test_a_request_that_the_server_still_answers_is_made_again() -> None:
 
 def test_a_request_whose_stream_broke_is_made_again() -> None:
     """The server holds the reply, and the client does not have it."""
-    with start_over_http([*adds(1), streamed(reply("lost"), cut=3), reply("end")], threads=True, refusals=1) as at:
+    with open_over_http([*adds(1), streamed(reply("lost"), cut=3), reply("end")], threads=True, refusals=1) as at:
         at.turn().continue_loop()
         with at.handle.stream_turn() as stream:
             assert expect_error(stream.finish()).retryable
@@ -172,7 +172,7 @@ def test_a_provider_may_raise_the_errors_of_the_sdk() -> None:
 
 def test_an_error_that_refuses_no_thread_is_an_error() -> None:
     """With threads as without: it is the caller's to retry, and the thread goes on."""
-    with start_over_http([*adds(1), fault(529), fault(400), reply("end")], threads=True) as at:
+    with open_over_http([*adds(1), fault(529), fault(400), reply("end")], threads=True) as at:
         at.turn().continue_loop()
         for is_retryable in (True, False):
             assert at.expect_failed().retryable is is_retryable

@@ -14,7 +14,7 @@ from tests.kit.each import each
 from tests.kit.effort import examples
 from tests.kit.support import expect_completed, expect_refusal
 from tests.kit.tools import add, params, user
-from tests.kit.world import start_over_http
+from tests.kit.world import open_over_http
 from tests.messages.bodies import make_found, search, text
 from toolloop import SqliteStore, ToolLoopHandle, sub_loop, tool
 from toolloop._interface import message_edits
@@ -47,7 +47,7 @@ def mark(long: bool) -> list[Any]:
 def test_a_mark_of_an_hour_after_one_of_five_minutes_is_not_sent() -> None:
     """The result of a later round has it. The caller takes it out, and the loop continues."""
     rounds = [reply(calls=[call("mark", {"long": long})]) for long in (False, True)]
-    with start_over_http([*rounds, reply("fine")], tools=[mark]) as at:
+    with open_over_http([*rounds, reply("fine")], tools=[mark]) as at:
         at.turn().continue_loop()
         at.turn().continue_loop()
         for _ in range(2):
@@ -64,7 +64,7 @@ def test_a_nested_loop_does_not_send_it_either() -> None:
     script = [reply(calls=[call("helper", {"prompt": "go"})]), *rounds, reply("fine")]
     ended: list[Any] = []
     helper = sub_loop("helper", "Help.", params=params(messages=[]), tools=[mark])
-    with start_over_http(script, tools=[helper], observers=[ended.append]) as at:
+    with open_over_http(script, tools=[helper], observers=[ended.append]) as at:
         assert expect_completed(at.handle.run()).text == "fine"
         (result,) = [event for event in ended if isinstance(event, CallFinished) and event.path == ()]
         assert "an hour is after one of five minutes" in result.plain_text
@@ -119,7 +119,7 @@ def test_marks_are_refused_exactly_where_the_api_refuses_them(said: list[Any], o
 def test_parameters_that_do_not_fit_the_others_are_refused(changes: dict[str, Any]) -> None:
     """Where they are changed, and where a loop is made with them; the loop is as before."""
     asked = params(model=MANUAL_MODEL, max_tokens=4096, thinking=MANUAL, messages=[user([make_marked(LONG)])])
-    with start_over_http([reply("fine")], tools=[add], asked=asked) as at:
+    with open_over_http([reply("fine")], tools=[add], asked=asked) as at:
         with pytest.raises(InvalidHistory, match=r"thinking|cache-marks"):
             at.handle.update_params(**changes)
         assert at.expect_done().text == "fine"
@@ -150,7 +150,7 @@ def test_an_update_that_changes_nothing_is_not_recorded(tmp_path: Path) -> None:
 
 def test_parameters_of_an_empty_conversation_can_be_changed() -> None:
     """They are checked without messages."""
-    with start_over_http([reply("fine")], tools=[add], asked=params(messages=[])) as at:
+    with open_over_http([reply("fine")], tools=[add], asked=params(messages=[])) as at:
         with expect_refusal(at.handle, InvalidHistory, "thinking.budget_tokens"):
             at.handle.update_params(model=MANUAL_MODEL, thinking=MANUAL)
         at.handle.update_params(model="claude-opus-5", tool_choice={"type": "auto"})
@@ -162,7 +162,7 @@ def test_parameters_of_an_empty_conversation_can_be_changed() -> None:
 def test_parameters_of_an_old_journal_are_not_sent() -> None:
     """A loop that was stored before these rules says so, and goes on with other parameters."""
     asked = params(model=MANUAL_MODEL, max_tokens=4096, thinking=MANUAL)
-    with start_over_http([reply("fine")], asked=asked) as at:
+    with open_over_http([reply("fine")], asked=asked) as at:
         fields = {name: part for name, part in at.handle.snapshot().items() if name not in ("format", "digest")}
         old = json.loads(json.dumps(fields).replace('\\"max_tokens\\":4096', '\\"max_tokens\\":64'))
         assert old != fields
@@ -188,7 +188,7 @@ def test_parameters_of_an_old_journal_are_not_sent() -> None:
 def test_an_edit_that_the_api_would_refuse_is_refused(edited: list[Any]) -> None:
     """A server result without its call, and an empty message beside one of its role."""
     first = reply(content=[search(), make_found(), text("So.")])
-    with start_over_http([first, reply("fine")]) as at:
+    with open_over_http([first, reply("fine")]) as at:
         at.expect_done()
         at.handle.messages_mut()[:] = edited
         with expect_refusal(at.handle, InvalidHistory, "messages[1].content"):
@@ -214,7 +214,7 @@ def test_words_may_follow_a_search_that_ended_in_a_later_reply(goes_on: bool) ->
         reply("fine"),
     ]
     asked = params(tools=[{"type": "web_search_20260209", "name": "web_search"}], messages=[user("Search")])
-    with start_over_http(script, tools=[add], asked=asked) as at:
+    with open_over_http(script, tools=[add], asked=asked) as at:
         for _ in range(2):
             at.turn().continue_loop()
         if goes_on:

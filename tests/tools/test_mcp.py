@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.kit.support import results_in
-from tests.kit.world import start_over_http
+from tests.kit.world import open_over_http
 from tests.tools.mcp_server import CONTENTS, ECHO, PNG
 from tests.tools.mcp_support import Server
 from toolloop import Tool
@@ -46,7 +46,7 @@ def server(shared: Server) -> Server:
 
 def answer(tools: Tools, name: str, given: dict[str, Any]) -> dict[str, Any]:
     """Return the result that is sent to the API for one call."""
-    with start_over_http([reply(calls=[(name, given)]), reply("fine")], tools=tools) as story:
+    with open_over_http([reply(calls=[(name, given)]), reply("fine")], tools=tools) as story:
         story.turn().continue_loop()
         story.expect_done()
         (result,) = results_in(story.list_sent()[-1])
@@ -55,7 +55,7 @@ def answer(tools: Tools, name: str, given: dict[str, Any]) -> dict[str, Any]:
 
 def test_the_definitions_are_the_servers_in_its_order(opened: Tools, server: Server) -> None:
     """All pages of the list, with the schema as the server gave it."""
-    with start_over_http([reply("fine")], tools=opened) as story:
+    with open_over_http([reply("fine")], tools=opened) as story:
         story.expect_done()
         sent: Any = story.api.requests[0].json["tools"]
     assert sent[0] == {"name": "echo", "description": "Say it back.", "input_schema": ECHO}
@@ -70,7 +70,7 @@ def test_a_denied_call_never_reaches_the_server(shared: Server, server: Server) 
     calls = [("echo", {"text": "yes"}), ("echo", {"text": "no"})]
     with (
         server.open("echo", needs_approval=lambda call: call.input["text"] != "free") as tools,
-        start_over_http([reply(calls=[*calls, ("echo", {"text": "free"})]), reply("fine")], tools=tools) as story,
+        open_over_http([reply(calls=[*calls, ("echo", {"text": "free"})]), reply("fine")], tools=tools) as story,
     ):
         turn = story.turn()
         assert [(call.input, call.why) for call in turn.pending] == [(given, "approval") for _, given in calls]
@@ -147,7 +147,7 @@ def test_structured_content_is_used_without_other_content(opened: Tools, server:
 
 def test_progress_is_reported(opened: Tools, server: Server) -> None:
     """A progress notification of the server is an event of the loop."""
-    with start_over_http([reply(calls=[("climb", {})])], tools=opened) as story:
+    with open_over_http([reply(calls=[("climb", {})])], tools=opened) as story:
         turn = story.turn()
         seen = [event for event in turn.events if isinstance(event, CallProgress)]
     assert [(event.name, event.message, event.progress, event.total) for event in seen] == [

@@ -17,7 +17,7 @@ from mcp import Client, StdioServerParameters, stdio_client
 
 from tests.kit.concurrency import Background, wait_for
 from tests.kit.support import results_in
-from tests.kit.world import start_over_http
+from tests.kit.world import open_over_http
 from tests.tools.mcp_support import Server
 from toolloop import Texts, ToolContext, ToolError
 from toolloop.errors import BadTool
@@ -55,7 +55,7 @@ class Watched:
 def test_a_server_that_dies_is_an_error_result_and_so_is_each_later_call(server: Server) -> None:
     """Nothing hangs, and the loop continues. Here a transport is given: anything that `mcp.Client` takes."""
     script = [reply(calls=[("die", {})]), reply(calls=[("die", {})]), reply("what a pity")]
-    with open_mcp(stdio_client(server.program("die"))) as tools, start_over_http(script, tools=tools) as story:
+    with open_mcp(stdio_client(server.program("die"))) as tools, open_over_http(script, tools=tools) as story:
         for _ in range(2):
             story.turn().continue_loop()
         assert story.expect_done().text == "what a pity"
@@ -74,7 +74,7 @@ def test_a_call_that_takes_too_long_is_left_behind(server: Server) -> None:
     with (
         server.open("hang", timeout=0.05) as slow,
         server.open("echo") as quick,
-        start_over_http(script, tools=[*slow, *quick]) as story,
+        open_over_http(script, tools=[*slow, *quick]) as story,
     ):
         for _ in range(2):
             story.turn().continue_loop()
@@ -105,7 +105,7 @@ def test_ctrl_c_cancels_the_call_at_the_server(server: Server) -> None:
 
     with (
         server.open("hang", "ended") as (hang, ended),
-        start_over_http([reply(calls=[("hang", {})])], tools=[hang], observers=[interrupt]) as story,
+        open_over_http([reply(calls=[("hang", {})])], tools=[hang], observers=[interrupt]) as story,
     ):
         with pytest.raises(KeyboardInterrupt):
             story.handle.next_turn()

@@ -49,7 +49,7 @@ class AsyncDriver:
         del leaves_behind  # a stop cancels the task of a single tool or request
         self.engine = engine
         self.notifier = notifier
-        self._was_read: Callable[[], Awaitable[None]] = _await_no_reader  # waits for the reader of a streamed turn
+        self._was_read: Callable[[], Awaitable[None]] = _skip_reader  # waits for the reader of a streamed turn
         self.threads = OperationThreads(engine, self.notifier, when_late, self._ask_late)
         self._when_late = when_late
         self._backend = "asyncio"
@@ -61,7 +61,7 @@ class AsyncDriver:
 
     async def drive(self, result: Callable[[], T | None], unread: AsyncUnread | None = None) -> T:
         """Drive until it is the caller's turn. See `Driver`."""
-        self._was_read = _await_no_reader if unread is None else unread.wait_until_read
+        self._was_read = _skip_reader if unread is None else unread.wait_until_read
         try:
             self.engine.wake()
             self._backend = name_library()
@@ -168,7 +168,7 @@ class AsyncDriver:
 
     def _ask_late(self, operation: Operation) -> Any:
         """Call result filters in a thread: the event loop may be gone, so they get one of their own."""
-        return anyio.run(operation.work.perform_async, _await_no_reader, backend=self._backend)
+        return anyio.run(operation.work.perform_async, _skip_reader, backend=self._backend)
 
 
 def _make_scope(operation: Operation) -> anyio.CancelScope:
@@ -195,5 +195,5 @@ def _expire(timeout: weakref.ref[asyncio.Timeout], clock: Callable[[], float], s
             found.reschedule(at if (earlier := found.when()) is None else min(at, earlier))
 
 
-async def _await_no_reader() -> None:
+async def _skip_reader() -> None:
     """Return at once, because the turn is not streamed."""

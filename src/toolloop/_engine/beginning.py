@@ -11,7 +11,7 @@ from attrs import frozen
 from toolloop._engine.failures import describe_error
 from toolloop._engine.in_progress import InProgress, ask_one
 from toolloop._engine.model_requests import ModelRequests
-from toolloop._engine.questions import Questions, make_awaitable
+from toolloop._engine.questions import Questions, make_async
 from toolloop._engine.runtimes import Runtime, Runtimes
 from toolloop._engine.tool_runs import ToolRuns
 from toolloop._interface.drift import list_lost_grants
@@ -143,7 +143,7 @@ def _read_lists(lists: Iterable[ServerTools], *, is_async: bool) -> Questions[li
     """Read the tools that each server has now. Return the problems."""
     problems: list[str] = []
     for each in lists:
-        found = yield from ask_one(make_awaitable(each.fetch) if is_async else each.fetch)
+        found = yield from ask_one(make_async(each.fetch) if is_async else each.fetch)
         if isinstance(found, Exception):
             problems.append(describe_error(found))
         else:

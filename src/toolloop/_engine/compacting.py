@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from attrs import evolve, frozen
 
 from toolloop._engine.failures import describe_error
-from toolloop._engine.questions import make_awaitable
+from toolloop._engine.questions import make_async
 from toolloop._interface.decisions import refuse_invalid
 from toolloop._interface.loop_params import merge_params
 from toolloop._requests.left_out_thinking import hangs_on_thinking
@@ -281,4 +281,4 @@ def _find_writer(strategy: Summarize, summary: Summary, *, is_async: bool) -> Pr
     function = strategy.function
     if function is None:
         return strategy.provider_for(is_async=is_async)
-    return _FunctionProvider(make_awaitable(function) if is_async else function, summary)
+    return _FunctionProvider(make_async(function) if is_async else function, summary)

@@ -14,7 +14,7 @@ from toolloop._engine.questions import Questions
 from toolloop._interface.calls import PolicyView
 from toolloop._interface.config import LoopConfig, Opinion, Policy
 from toolloop._interface.decisions import to_record
-from toolloop._requests.output import MisfitError, find_last_text, read_json
+from toolloop._requests.output import MisfitError, find_answer_text, read_json
 from toolloop.errors import IllegalCommand
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.effects import Judge
@@ -117,7 +117,7 @@ class Policies:
 
     def _find_problems(self, loop: Loop) -> tuple[str, ...]:
         """Return why the answer is not one of the class of the result. Without the class, it must be JSON."""
-        text, output = find_last_text(decode(loop.response or '{"content":[]}')), self.config.typed()
+        text, output = find_answer_text(decode(loop.response or '{"content":[]}')), self.config.typed()
         try:
             read_json(text) if output is None else output.read(text)
         except MisfitError as error:

@@ -109,7 +109,7 @@ async def call_either(function: Callable[..., Any], *arguments: Any) -> Any:
     return await value if is_async(function) else refuse_awaitable(value, name_function(function))
 
 
-def make_awaitable(function: Callable[..., Any]) -> Callable[..., Any]:
+def make_async(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function that may block as one that an event loop can await: a plain one runs in a thread."""
     return function if is_async(function) else partial(_call_in_thread, function)
 

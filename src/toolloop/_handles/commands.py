@@ -30,7 +30,7 @@ from toolloop._interface.message_edits import (
     ANY_USER,
     HistoryEdit,
     explain_place,
-    make_stale_error,
+    make_spent_edit_error,
     preview_injection,
     preview_request,
     refuse_lost_pause,
@@ -325,7 +325,7 @@ class Commands:
         """
         loop = join_rest(state.root)
         if loop.messages != edit.base:
-            raise make_stale_error(
+            raise make_spent_edit_error(
                 f"{asked}: the history was changed elsewhere meanwhile, so your edit was not applied"
             )
         before = list(loop.messages)

@@ -19,7 +19,7 @@ from toolloop._interface.calls import RunningCall, text_of
 from toolloop._interface.results import Completed, Error, Moves, ToolLoopResult, Turn, Yielded
 from toolloop._journal.journal import Journal
 from toolloop._journal.lease import DriverLease, StepsOrTask, is_on_its_way
-from toolloop._requests.output import MisfitError, Output, find_last_text, read_json
+from toolloop._requests.output import MisfitError, Output, find_answer_text, read_json
 from toolloop.errors import IllegalCommand, MaxDepthExceeded
 from toolloop.events import WatchEvent
 from toolloop.machine.queries import is_empty
@@ -223,7 +223,7 @@ class Turns:
         """Return the typed result, which was found to fit when the reply came."""
         if not loop.setup.output or response is None:
             return None
-        text = find_last_text(response)
+        text = find_answer_text(response)
         with suppress(MisfitError):  # this process has another class than the one that read it
             return read_json(text) if self._output is None else self._output.read(text)
         return None if text is None else read_json(text)

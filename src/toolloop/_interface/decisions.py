@@ -15,7 +15,7 @@ from toolloop._messages.rules import Problem
 from toolloop.errors import AlreadyDecided, IllegalCommand, InvalidHistory, UnknownCall
 from toolloop.machine.record.loop import Loop, Waiting
 from toolloop.machine.rules.calls import LATEST
-from toolloop.machine.rules.deciding import make_decided_error
+from toolloop.machine.rules.deciding import make_settled_error
 from toolloop.machine.rules.joining import join_rest
 from toolloop.machine.values.calls import Answer, Approve, Decision, DecisionRecord, Deny, Grant, GrantSpec, Rerun
 from toolloop.machine.values.jsontext import JSON, decode, describe_type, encode, make_well_formed, to_plain
@@ -125,7 +125,7 @@ def make_closed_error(loop: Loop, name: str, call_id: str) -> AlreadyDecided | N
     """
     closed = loop.phase.closed if isinstance(loop.phase, Waiting) else None
     if closed is not None and (call := closed.calls.find(call_id)) is not None:
-        return make_decided_error(name, call)
+        return make_settled_error(name, call)
     texts = (text for text in reversed(join_rest(loop).messages) if encode(call_id) in text)
     contents = (message["content"] for message in map(decode, texts) if message["role"] == "assistant")
     if any(block.get("id") == call_id for content in contents if isinstance(content, list) for block in content):

@@ -25,7 +25,7 @@ ANY_USER = '{"role":"user","content":"-"}'
 _ANY_REPLY = '{"role":"assistant","content":"-"}'
 
 
-def make_stale_error(what: str) -> IllegalCommand:
+def make_spent_edit_error(what: str) -> IllegalCommand:
     """Return the error for an edit of a history that has changed since."""
     return IllegalCommand(
         f"{what}; call messages_mut() again",
@@ -52,7 +52,7 @@ def _make_refusing(name: str) -> Callable[..., Any]:
 
     def refuse_if_spent(self: WorkingList, *args: Any, **kwargs: Any) -> Any:
         if self.spent:
-            raise make_stale_error("this list belongs to an earlier wait, so a change would have no effect")
+            raise make_spent_edit_error("this list belongs to an earlier wait, so a change would have no effect")
         return original(self, *args, **kwargs)
 
     refuse_if_spent.__name__, refuse_if_spent.__doc__ = name, original.__doc__
@@ -136,7 +136,7 @@ class MessageEdits:
         was_edited = self.working != list(map(decode, self._base))
         self.invalidate()
         if was_edited:
-            raise make_stale_error(
+            raise make_spent_edit_error(
                 "the loop has continued elsewhere, and the edit of its history belongs to an earlier wait"
             )
         return None

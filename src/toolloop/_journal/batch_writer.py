@@ -105,7 +105,7 @@ class BatchWriter:
             return None
         self._written = rev, head
         self._tally = rev, self._counted
-        self._weight = self._weight.add(entries)
+        self._weight = self._weight.plus(entries)
         self._has_ended_turn |= any(isinstance(after.root.phase, _AT_REST) for _, after in batch.steps)
         if batch.after.root.phase.round is None:
             self._closed = batch.after, rev, self._weight
@@ -113,7 +113,7 @@ class BatchWriter:
 
     def count(self, entries: Iterable[Entry]) -> None:
         """Count the weight of stored events."""
-        self._weight = self._weight.add(entries)
+        self._weight = self._weight.plus(entries)
 
     def leave(self, state: State, rev: int, first_id: str | None, lease: Lease | None) -> None:
         """At the end of a turn, leave the stored state to those who open the loop next. A driver keeps checkpoints."""

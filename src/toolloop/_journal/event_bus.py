@@ -209,12 +209,12 @@ class _Observers:
         self._watchers: dict[int, tuple[CalledObserver, CalledObserver | None]] = {}
 
     def tell(self, event: WatchEvent) -> None:
-        for observer in self._list_called(event.path):
+        for observer in self._list_to_call(event.path):
             with self._guard():
                 observer(event)
 
     def enter_around(self, event: WatchEvent) -> AbstractContextManager[object]:
-        wanting: list[Any] = [each for each in self._list_called(event.path) if hasattr(type(each), "around")]
+        wanting: list[Any] = [each for each in self._list_to_call(event.path) if hasattr(type(each), "around")]
         if not wanting:
             return _NOTHING
         with ExitStack() as stack:
@@ -241,7 +241,7 @@ class _Observers:
                 with self._guard():
                     watcher.close()
 
-    def _list_called(self, path: Path) -> Iterator[CalledObserver]:
+    def _list_to_call(self, path: Path) -> Iterator[CalledObserver]:
         asked: list[CalledObserver] = []
         for observer in self.find(path):
             if not hasattr(type(observer), "for_loop"):

@@ -25,7 +25,7 @@ from typing_extensions import override
 from toolloop._forks import keep_to_parent
 from toolloop._interface.call_names import join_path
 from toolloop._journal.event_bus import EventBus, ObserversOf, find_no_observers
-from toolloop._journal.records import Kind, MakeEvent, PendingRecord, is_new_turn, record_kind_of
+from toolloop._journal.records import Kind, MakeEvent, PendingRecord, is_new_turn, read_kind
 from toolloop._journal.reporting import watch
 from toolloop._journal.store_access import call_store
 from toolloop.errors import AlreadyDecided, Conflict, IllegalCommand
@@ -248,7 +248,7 @@ class LocalJournal(Journal):
             self.state, self.turn = after, self.turn + is_new_turn(before, after)
             self._past.note(before, after)
             self.bus.note(seen)
-            return PendingRecord(event, kind or record_kind_of(event), stored=True)
+            return PendingRecord(event, kind or read_kind(event), stored=True)
 
     @override
     def issue(self, command: MakeEvent, *, firm: bool = True) -> None:

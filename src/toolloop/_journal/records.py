@@ -94,7 +94,7 @@ class PendingRecord:
         self.entry = encode_event(self.id, self.event)
 
 
-def record_kind_of(event: ev.Event) -> Kind:
+def read_kind(event: ev.Event) -> Kind:
     """Return the kind of an event, by its class: how to handle it on a conflict."""
     return "step" if isinstance(event, _STEPS) else "fact"
 

@@ -24,15 +24,7 @@ from toolloop._journal.event_bus import EventBus, ObserversOf, find_no_observers
 from toolloop._journal.journal import INHERITED, Journal, PastCalls, read_clock, read_past_calls
 from toolloop._journal.lease_term import LeaseTerm
 from toolloop._journal.rebasing import Reading, Rebase, drop_repeats, find_dropped_start, make_loss, outlives_lease
-from toolloop._journal.records import (
-    Kind,
-    MakeEvent,
-    OwnStarts,
-    PendingRecord,
-    is_new_turn,
-    make_event_id,
-    record_kind_of,
-)
+from toolloop._journal.records import Kind, MakeEvent, OwnStarts, PendingRecord, is_new_turn, make_event_id, read_kind
 from toolloop._journal.restoring import add_restored, make_set_back_error
 from toolloop._journal.store_access import Place, call_store, load_after
 from toolloop.errors import AlreadyDecided, CallerError, Conflict, StaleRevision, StoreError
@@ -130,7 +122,7 @@ class SharedJournal(Journal):
     def record(self, event: ev.Event, kind: Kind | None = None, *, id: str | None = None) -> PendingRecord:
         # After another driver took the loop over, only ends of runs are kept. All other events are rejected.
         with self.lock:
-            item = PendingRecord(event, kind or record_kind_of(event), id or "", lease=self.lease)
+            item = PendingRecord(event, kind or read_kind(event), id or "", lease=self.lease)
             if self.lost is None or (outlives_lease(event) and not self.is_set_back):
                 return self._add(item)
             item.rejection = self.lost
@@ -283,7 +275,7 @@ class SharedJournal(Journal):
         except Conflict as conflict:
             self._resolve(conflict, batch.lease)
         except StoreError:
-            if not self._is_stored(batch.records):
+            if not self._read_whether_stored(batch.records):
                 raise
 
     def _date(self) -> None:
@@ -325,7 +317,7 @@ class SharedJournal(Journal):
                 self._rebase(rev, Reading(self.loop_id, after, list(records)))
             self.bus.note(event for item in records for event in item.seen)
 
-    def _is_stored(self, batch: Sequence[PendingRecord]) -> bool:
+    def _read_whether_stored(self, batch: Sequence[PendingRecord]) -> bool:
         """Return whether a batch was stored although the append failed, as far as the store can be read."""
         with suppress(StoreError):
             self._read_on()
@@ -365,7 +357,7 @@ class SharedJournal(Journal):
             return was_read
 
     def _leave(self) -> NoReturn:
-        """End the use of a store that was restored, once it has what only this process knows."""
+        """End the use of a restored store, once it has what only this process knows; repeated after a `StoreError`."""
         if runs := self._starts.runs:
             entry_id, at = self._starts.report_id, self.now()
             add_restored(self.store, self.loop_id, runs, first_id=self.first_id, at=at, entry_id=entry_id)

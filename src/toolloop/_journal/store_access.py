@@ -41,7 +41,7 @@ class Weight:
     checkpoint: int = 0
     behind: int = 0
 
-    def add(self, entries: Iterable[Entry]) -> Weight:
+    def plus(self, entries: Iterable[Entry]) -> Weight:
         """Return the weight after further events."""
         return Weight(self.checkpoint, self.behind + sum(len(entry.body) + len(entry.text or "") for entry in entries))
 
@@ -210,7 +210,7 @@ def load_state(store: Store, loop_id: str) -> Known:
 
     def read_whole() -> Known:
         state, journal = load_journal(store, loop_id)
-        return Known(state, journal.rev, journal.entries[0].id, Weight().add(journal.entries))
+        return Known(state, journal.rev, journal.entries[0].id, Weight().plus(journal.entries))
 
     follow = partial(_read_on, store, loop_id)
     found = read_newest(store, loop_id, KNOWN.value.find(store, loop_id), follow, follow, read_whole)
@@ -316,7 +316,7 @@ def _read_on(store: Store, loop_id: str, known: Known) -> Known:
     state = known.state
     for _, after in replay(journal.entries, state, known.rev):
         state = after
-    return Known(state, journal.rev, known.first_id, known.weight.add(journal.entries))
+    return Known(state, journal.rev, known.first_id, known.weight.plus(journal.entries))
 
 
 def load_journal(store: Store, loop_id: str) -> tuple[State, StoredJournal]:

@@ -96,7 +96,7 @@ def read_json(text: str | None) -> JSON:
         raise MisfitError([f"the text is not JSON: {error}"]) from error
 
 
-def find_last_text(response: Mapping[str, JSON]) -> str | None:
+def find_answer_text(response: Mapping[str, JSON]) -> str | None:
     """Return the text of the last text block of a reply, or None."""
     texts = [block["text"] for block in response["content"] if block["type"] == "text"]
     return texts[-1] if texts else None

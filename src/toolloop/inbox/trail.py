@@ -99,7 +99,7 @@ def _read_on(store: Store, loop_id: str, known: KnownTrail | None) -> KnownTrail
         steps, before = replay(journal.entries, known.state, known.rev), known.state
         first_id, weight, trail, decided = known.first_id, known.weight, [*known.entries], {**known.decided}
     state = _add_steps(trail, decided, before, steps, store.secret)
-    return KnownTrail(state, journal.rev, first_id, weight.add(journal.entries), tuple(trail), decided)
+    return KnownTrail(state, journal.rev, first_id, weight.plus(journal.entries), tuple(trail), decided)
 
 
 def _copy(entry: TrailEntry) -> TrailEntry:

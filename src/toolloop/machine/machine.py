@@ -3,7 +3,7 @@
 Law
     `take(loop, event) -> loop` is the only way a loop changes. The table lists the events that a phase accepts, with a
     rule for each that returns the next loop. Any other event is refused, and changes nothing.
-    `outstanding(loop) -> effects` returns the effects to perform. They are derived from the loop each time and never
+    `list_effects(loop) -> effects` returns the effects to perform. They are derived from the loop each time and never
     stored, so another process can continue from the loop alone.
 
 Theory

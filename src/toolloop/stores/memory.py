@@ -27,7 +27,7 @@ _TRANSACTION = threading.Lock()  # also held, so that a signal handler during a 
 hold_at_fork(_LOCK)
 
 
-def _begin_transaction() -> threading.Lock:
+def _get_lock() -> threading.Lock:
     """Return the lock of a transaction, unless this thread is already in one."""
     if _TRANSACTION.locked():
         raise StoreError("the store is in use by this thread: do not use a store in a signal handler")
@@ -86,7 +86,7 @@ class MemoryStore(Store):
         self, loop_id: str, entries: Sequence[Entry], *, head: Head, metadata: Mapping[str, str] | None = None
     ) -> int:
         kept = dict(metadata or {})
-        with _LOCK, _begin_transaction():
+        with _LOCK, _get_lock():
             if loop_id in self._loops:
                 raise store_errors.make_taken_error(loop_id)
             loop = _Loop(next(self._numbers), make_first_digest(loop_id), head.behind(head), kept, head.changed)
@@ -106,7 +106,7 @@ class MemoryStore(Store):
         first_id: str | None = None,
         instead_of: Head | None = None,
     ) -> int:
-        with _LOCK, _begin_transaction():
+        with _LOCK, _get_lock():
             loop = self._find(loop_id, first_id)
             row, known = loop.make_row(loop_id), loop.entries
             new = list_added(row, entries, known, expected_rev=expected_rev, lease=lease, instead_of=instead_of)
@@ -119,17 +119,17 @@ class MemoryStore(Store):
 
     @override
     def load(self, loop_id: str, *, after: int = 0, first_id: str | None = None) -> StoredJournal:
-        with _LOCK, _begin_transaction():
+        with _LOCK, _get_lock():
             loop = self._find(loop_id, first_id)
             entries, rev = tuple(loop.entries.values()), loop.rev
             known = entries[after - 1][1] if 0 < after <= rev else loop.first
             if Revision.of(after).digest is not None and (after > rev or Revision(after, known.hex()) != after):
-                raise store_errors.make_set_back_error(loop_id, after, rev)
+                raise store_errors.make_missing_revision_error(loop_id, after, rev)
             return StoredJournal(rev, tuple(entry for entry, _ in entries[after:]))
 
     @override
     def head(self, loop_id: str) -> StoredLoop:
-        with _LOCK, _begin_transaction():
+        with _LOCK, _get_lock():
             return self._find(loop_id).make_row(loop_id)
 
     @override
@@ -143,7 +143,7 @@ class MemoryStore(Store):
     ) -> builtins.list[StoredLoop]:
         statuses, end = arguments.check_page(status, limit, before)
         wanted = [each.items() for each in arguments.check_alternatives(metadata)]
-        with _LOCK, _begin_transaction():
+        with _LOCK, _get_lock():
             found = (
                 loop.make_row(loop_id)
                 for loop_id, loop in reversed(self._loops.items())
@@ -155,7 +155,7 @@ class MemoryStore(Store):
 
     @override
     def delete(self, loop_id: str) -> None:
-        with _LOCK, _begin_transaction():
+        with _LOCK, _get_lock():
             self._find(loop_id)
             del self._loops[loop_id]
 
@@ -164,7 +164,7 @@ class MemoryStore(Store):
         self, loop_id: str, owner: str, *, until: float, instead_of: int | None = None, first_id: str | None = None
     ) -> Lease:
         lease = Lease(loop_id, owner, 0, until)
-        with _LOCK, _begin_transaction():
+        with _LOCK, _get_lock():
             loop = self._find(loop_id, first_id)
             if loop.lease is not None and loop.lease.token != instead_of:
                 raise store_errors.make_leased_error(loop_id, loop.lease)
@@ -173,7 +173,7 @@ class MemoryStore(Store):
 
     @override
     def renew(self, lease: Lease, *, until: float) -> Lease:
-        with _LOCK, _begin_transaction():
+        with _LOCK, _get_lock():
             loop = self._find(lease.loop_id)
             if loop.lease is None or not is_current(lease, loop.make_row(lease.loop_id)):
                 raise store_errors.make_lost_error(lease.loop_id, loop.lease)
@@ -182,21 +182,21 @@ class MemoryStore(Store):
 
     @override
     def release(self, lease: Lease) -> None:
-        with _LOCK, _begin_transaction():
+        with _LOCK, _get_lock():
             loop = self._loops.get(lease.loop_id)
             if loop is not None and is_current(lease, loop.make_row(lease.loop_id)):
                 loop.lease = None
 
     def keep_progress(self, lease: Lease, text: str | None) -> None:
         """Keep a text beside a lease, or remove it. Nothing happens if it is not the loop's lease."""
-        with _LOCK, _begin_transaction():
+        with _LOCK, _get_lock():
             loop = self._loops.get(lease.loop_id)
             if loop is not None and is_current(lease, loop.make_row(lease.loop_id)):
                 loop.progress = (lease.token, text)
 
     def progress(self, loop_id: str) -> str | None:
         """Return the text beside the lease of a loop, or None."""
-        with _LOCK, _begin_transaction():
+        with _LOCK, _get_lock():
             loop = self._loops.get(loop_id)
             if loop is None or loop.lease is None or loop.lease.token != loop.progress[0]:
                 return None
@@ -209,7 +209,7 @@ class MemoryStore(Store):
 
     def mark_left(self, loop: StoredLoop, left: Left) -> None:
         """Keep why a worker left a loop to others, as long as the row of the loop is as given."""
-        with _LOCK, _begin_transaction():
+        with _LOCK, _get_lock():
             found = self._loops.get(loop.loop_id)
             if found is None or (str(found.number), len(found.entries), found.lease) != (
                 loop.cursor,

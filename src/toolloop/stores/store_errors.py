@@ -44,7 +44,7 @@ def make_stale_error(loop_id: str, expected: int, rev: int) -> StaleRevision:
     )
 
 
-def make_set_back_error(loop_id: str, expected: int, rev: int) -> StaleRevision:
+def make_missing_revision_error(loop_id: str, expected: int, rev: int) -> StaleRevision:
     """Return the error for a revision that the journal does not have any more."""
     return StaleRevision(
         f"the journal of loop {loop_id!r} does not contain revision {expected}: the store was restored from a "

@@ -18,7 +18,7 @@ from toolloop.machine.values.jsontext import JSON, encode, unify_numbers
 from toolloop.tools.annotations import resolve
 from toolloop.tools.class_fields import FieldTypes, to_default_json
 from toolloop.tools.signature import check_properties
-from toolloop.tools.tool_errors import InvalidInput, quote_value, write_path
+from toolloop.tools.tool_errors import InvalidInput, format_path, quote_value
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter, ValidationError
@@ -187,7 +187,7 @@ def find_problems(error: ValidationError, given: JSON) -> list[str]:
             path, value = [*path, each["loc"][-1]], _ABSENT
         if each["loc"][-1:] == ("[key]",):  # the name of a field is wrong, not its value
             value = path[-1]
-        found.setdefault(write_path(path), ([], value))[0].append(each["msg"])
+        found.setdefault(format_path(path), ([], value))[0].append(each["msg"])
     return [
         f"{path}: {' or '.join(dict.fromkeys(messages))}" + ("" if value is _ABSENT else f", got {quote_value(value)}")
         for path, (messages, value) in found.items()

@@ -10,7 +10,7 @@ from attrs import frozen
 from toolloop.errors import BadTool
 from toolloop.machine.values.jsontext import JSON, encode, to_plain
 from toolloop.tools.signature import check_properties
-from toolloop.tools.tool_errors import InvalidInput, quote_value, shorten, write_path
+from toolloop.tools.tool_errors import InvalidInput, format_path, quote_value, shorten
 
 # Keywords that the API does not accept at the top level of an input schema.
 _COMBINED = ("anyOf", "oneOf", "allOf")
@@ -109,7 +109,7 @@ class JsonSchema:
 def _describe_problem(error: Any) -> str:
     """Return the path and the message of an error; for a union, the messages of all branches."""
     message = " or ".join(dict.fromkeys(map(_describe_problem, error.context))) if error.context else error.message
-    return f"{write_path(error.absolute_path)}: {shorten(message, _LONGEST_MESSAGE)}"
+    return f"{format_path(error.absolute_path)}: {shorten(message, _LONGEST_MESSAGE)}"
 
 
 def _make_schema_error(tool: str, why: str) -> BadTool:

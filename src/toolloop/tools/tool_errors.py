@@ -29,7 +29,7 @@ def quote_value(value: JSON) -> str:
         return type(value).__name__
 
 
-def write_path(path: Iterable[str | int]) -> str:
+def format_path(path: Iterable[str | int]) -> str:
     """Return a path in an input as text: `lines[2].qty`."""
     steps = (f"[{step}]" if isinstance(step, int) else f".{shorten(step, _LONGEST_VALUE)}" for step in path)
     return "".join(steps).removeprefix(".") or "input"

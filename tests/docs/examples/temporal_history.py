@@ -107,8 +107,8 @@ class History:
 
     def _add(self, kind: str, **fields: Any) -> int:
         attributes: dict[str, Any] = {f"{kind.lower()}_event_attributes": fields}
-        kind_of_event = EventType.Value(f"EVENT_TYPE_{kind}")
-        event = HistoryEvent(event_id=len(self._events) + 1, event_type=kind_of_event, **attributes)
+        read_kind = EventType.Value(f"EVENT_TYPE_{kind}")
+        event = HistoryEvent(event_id=len(self._events) + 1, event_type=read_kind, **attributes)
         event.event_time.FromSeconds(_BEGAN + len(self._events))
         self._events.append(event)
         return len(self._events)

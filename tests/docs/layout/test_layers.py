@@ -235,3 +235,11 @@ def test_each_folder_of_the_tests_has_a_line_in_their_readme_and_at_most_25_file
     folders = {folder for folder in tests.rglob("*") if folder.is_dir() and any(folder.glob("*.py"))}
     assert [folder.name for folder in folders if folder.parent == tests and f"`{folder.name}/`" not in page] == []
     assert {folder.name: count for folder in folders if (count := len([*folder.glob("*.py")])) > 25} == {}
+
+
+def test_what_their_readme_calls_exists_in_the_kit() -> None:
+    tests = Path(__file__).parents[2]
+    kit = "".join(path.read_text(encoding="utf-8") for path in (tests / "kit").glob("*.py"))
+    words = re.findall(r"`(?:\w+\.)?(\w+)\(", (tests / "README.md").read_text(encoding="utf-8"))
+    assert len(words) > 5
+    assert [word for word in words if not re.search(rf"(?:def|class) {word}\b", kit)] == []

@@ -94,7 +94,7 @@ def read_recent(store: Store, loop_id: str, paths: Iterable[Path], count: int = 
     def follow(known: Recent) -> Recent:
         journal = call_store(loop_id, partial(store.load, loop_id, after=known.rev, first_id=known.first_id))
         steps = (*known.steps, *replay(journal.entries, known.state, known.rev))
-        return Recent(known.before, steps, journal.rev, known.first_id, known.weight.add(journal.entries))
+        return Recent(known.before, steps, journal.rev, known.first_id, known.weight.plus(journal.entries))
 
     def begin(kept: Known) -> Recent | None:
         if kept.state.root.phase.round is not None:
@@ -115,4 +115,4 @@ def read_whole(store: Store, loop_id: str) -> Recent:
     journal = call_store(loop_id, partial(store.load, loop_id))
     steps = tuple(replay(journal.entries))
     check_owner(steps[-1][1], loop_id)
-    return Recent(None, steps, journal.rev, journal.entries[0].id, Weight().add(journal.entries))
+    return Recent(None, steps, journal.rev, journal.entries[0].id, Weight().plus(journal.entries))

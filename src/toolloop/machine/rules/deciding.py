@@ -104,7 +104,7 @@ def _decide_call(name: str, call: Call, decision: DecisionRecord, setup: Setup) 
     """Return a waiting call after a decision."""
     why = call.why or Why.APPROVAL
     if is_expired(call, decision.at):  # by the clock of the person, which says nothing about other calls
-        raise make_decided_error(name, expire_call(call, setup.texts))
+        raise make_settled_error(name, expire_call(call, setup.texts))
     if decision.kind not in TAKES[why]:
         raise IllegalCommand(
             f"cannot {decision.kind} the call {name!r}: {_BECAUSE[why]}. Allowed: {', '.join(TAKES[why])}",
@@ -177,7 +177,7 @@ def _check_repeat(name: str, call: Call, decision: DecisionRecord) -> None:
     if call.decision is not None and _is_same(call, call.decision, decision):
         return
     if call.status is Status.SETTLED:
-        raise make_decided_error(name, call)
+        raise make_settled_error(name, call)
     if call.decision is not None:
         raise DecisionConflict(
             f"{_describe_decision(name, call)}; this {decision.kind} differs from that decision, which cannot be "
@@ -193,7 +193,7 @@ def _check_repeat(name: str, call: Call, decision: DecisionRecord) -> None:
     )
 
 
-def make_decided_error(name: str, call: Call) -> AlreadyDecided:
+def make_settled_error(name: str, call: Call) -> AlreadyDecided:
     """Return the error for a decision on a call that has its result."""
     is_late = call.result is not None and call.result.outcome is Outcome.EXPIRED and call.expires_at is not None
     if is_late and call.expires_at is not None:

@@ -24,7 +24,7 @@ _TAIL = """SELECT seq, digest, chain FROM toolloop.events WHERE number = %s AND 
     (SELECT max(seq) FROM toolloop.events WHERE number = %s AND seq <= %s AND chain IS NOT NULL), 0) ORDER BY seq"""
 
 
-def write_revision(rev: Revision) -> str:
+def format_revision(rev: Revision) -> str:
     """Return a revision as `loops.chain` has it."""
     return f"{int(rev)}-{rev.digest}"
 

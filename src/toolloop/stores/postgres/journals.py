@@ -11,7 +11,7 @@ from psycopg.errors import UniqueViolation
 
 from toolloop.stores import store_errors
 from toolloop.stores.digests import make_first_digest, make_next_digest
-from toolloop.stores.postgres.chains import digest_of, find_chain, make_chains, read_chain, write_revision
+from toolloop.stores.postgres.chains import digest_of, find_chain, format_revision, make_chains, read_chain
 from toolloop.stores.postgres.connections import (
     CHANNEL,
     CLOCK,
@@ -57,7 +57,7 @@ def read_entries(db: Connection, loop_id: str, after: int, first_id: str | None)
     if known and before is None:  # an earlier version has stored that event
         last = find_chain(db, loop_id, number, known)
     if Revision.of(after).digest is not None and (after > rev or Revision(known, last.hex()) != after):
-        raise store_errors.make_set_back_error(loop_id, after, rev)
+        raise store_errors.make_missing_revision_error(loop_id, after, rev)
     stored = [] if first[0] is None else [row[5:] for row in rows]
     chains = {known: last.hex()}
     for expected, (seq, digest, chain, *parts) in enumerate(stored, known + 1):
@@ -86,7 +86,7 @@ def append_entries(  # noqa: PLR0913 - what an append is guarded by
 ) -> Revision | None:
     """Append in one statement, so in one round trip; return the revision, or None if a guard does not hold."""
     arrays, after = arrays_of(loop_id, rev, entries)
-    columns = {"chain": write_revision(after), **({} if head is None else to_head_columns(head))}
+    columns = {"chain": format_revision(after), **({} if head is None else to_head_columns(head))}
     changes = ", ".join(["rev = rev + %s", *(f"{name} = %s" for name in columns)])
     guards = {**guards, IS_OWN: db.mark, "rev = %s": int(rev)}
     # NOTIFY holds a lock of the whole server until the commit, so the steps of a driver do not use it. A decision or a

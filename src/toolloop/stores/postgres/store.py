@@ -19,7 +19,7 @@ from toolloop.stores import arguments, store_errors
 from toolloop.stores.digests import make_first_digest
 from toolloop.stores.optional import LEASE_SECONDS, check_lease_seconds
 from toolloop.stores.postgres import checkpoints, lists
-from toolloop.stores.postgres.chains import read_chain, write_revision
+from toolloop.stores.postgres.chains import format_revision, read_chain
 from toolloop.stores.postgres.connections import (
     CLOCK,
     IS_OWN,
@@ -152,7 +152,7 @@ class PostgresStore(Store):
         start = Revision(0, make_first_digest(loop_id).hex())
         arrays, rev = arrays_of(loop_id, start, entries)
         columns = {"loop_id": loop_id, "rev": len(entries), "created": head.changed, "metadata": kept}
-        columns |= {"chain": write_revision(rev), **to_head_columns(head.behind(head))}
+        columns |= {"chain": format_revision(rev), **to_head_columns(head.behind(head))}
         query = f"""changed AS (
             INSERT INTO toolloop.loops ({", ".join(columns)}) SELECT {", ".join(["%s"] * len(columns))} WHERE {IS_OWN}
             ON CONFLICT (loop_id) DO NOTHING RETURNING number, loop_id, 0 AS before, {NOTIFY}
@@ -190,7 +190,7 @@ class PostgresStore(Store):
         def act(db: Connection) -> int:
             rev, chain = Revision.of(-1 if expected_rev is None else expected_rev), dict[str, Any]()
             if rev.digest is not None:
-                chain = {"chain = %s": write_revision(rev)}
+                chain = {"chain = %s": format_revision(rev)}
             write = partial(append_entries, db, loop_id=loop_id, head=head, is_step=lease is not None)
             new = entries
             while not chain or (stored := write({**guards, **chain}, new, rev)) is None:

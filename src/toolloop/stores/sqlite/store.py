@@ -148,7 +148,7 @@ class SqliteStore(Store):
             known = min(int(after), int(loop.rev))
             last, entries = _find_digest(db, number, known) if known else make_first_digest(loop_id), list[Entry]()
             if Revision.of(after).digest is not None and (after > known or Revision(known, last.hex()) != after):
-                raise store_errors.make_set_back_error(loop_id, after, loop.rev)
+                raise store_errors.make_missing_revision_error(loop_id, after, loop.rev)
             rows = db.execute(
                 "SELECT place, digest, CAST(id AS BLOB), CAST(body AS BLOB), CAST(text AS BLOB) FROM events "
                 "WHERE place BETWEEN ? AND ? ORDER BY place",

@@ -30,7 +30,7 @@ def describe_failure(exc: BaseException) -> str:
     Of its content blocks, only texts are kept: an error result cannot hold others (source: anthropic-sdk 2.11).
     """
     try:
-        return make_well_formed(_find_own_text(exc) or shorten("\n".join(_write_lines(exc))))
+        return make_well_formed(_find_own_text(exc) or shorten("\n".join(_format_lines(exc))))
     except Exception:  # noqa: BLE001 - the call gets a result even if the exception cannot be read
         return type(exc).__name__
 
@@ -43,11 +43,11 @@ def make_headline(exc: BaseException) -> str:
     return f"{type(exc).__name__}: {message}" if message.strip() else type(exc).__name__
 
 
-def _write_lines(exc: BaseException) -> Iterator[str]:
+def _format_lines(exc: BaseException) -> Iterator[str]:
     yield make_headline(exc)
     if isinstance(exc, BaseExceptionGroup):
         for member in exc.exceptions:
-            yield "- " + "\n".join(_write_lines(member)).replace("\n", "\n  ")
+            yield "- " + "\n".join(_format_lines(member)).replace("\n", "\n  ")
     yield from _notes(exc)
 
 
