@@ -10,6 +10,7 @@ from hypothesis import given, strategies as st
 from tests.kit.effort import examples, stride
 from tests.kit.machine import making as m
 from tests.kit.machine.making import go
+from tests.kit.machine.nested import begin_with_calls, waits
 from tests.kit.machine.worlds import World, lives
 from toolloop.errors import UndecidedCalls
 from toolloop.machine.queries import driven, find_open_round, outstanding, status_of, waiting
@@ -79,12 +80,22 @@ def test_a_call_that_ran_elsewhere_is_uncertain_though_it_was_denied_here() -> N
     """As long as its round is open. It is not run again without a person, and its end can still come."""
     denied = go(m.state_after(*ASKED), m.make_decided(d=m.DENY))
     state = step(denied, ev.Restored((("d", 1, 1),)))
-    found = {path_call[1].id: path_call[1].why for path_call in waiting(state)}
-    assert found == {"c": Why.APPROVAL, "d": Why.UNCERTAIN}
+    found = {call.id: (call.why, call.judged, call.attempts, call.decision) for _, call in waiting(state)}
+    assert found == {"c": (Why.APPROVAL, True, 0, None), "d": (Why.UNCERTAIN, True, 1, None)}
     with pytest.raises(UndecidedCalls):
         step(state, ev.Continued())
     ended = step(state, ev.Ended("d", Result('"done"'), iteration=1, attempt=1))
     assert [call.id for _, call in waiting(ended)] == ["c"]
+
+
+def test_a_lost_run_is_that_of_a_call_in_its_own_loop() -> None:
+    """Loops inside two calls have a call of the same name."""
+    state = m.go(begin_with_calls("p", "q"), *waits("p"), *waits("q"))
+    restored = step(state, ev.Restored((("p/a", 1, 2),)))
+    found = {path: (call.why, call.attempts) for path, call in waiting(restored)}
+    assert found == {("p",): (Why.UNCERTAIN, 2), ("q",): (Why.APPROVAL, 0)}
+    ended = step(step(state, ev.Stopped(waits=True)), ev.Restored((("p/a", 1, 2),)))
+    assert (status_of(ended), [*ended.loops]) == ("ended", [()])
 
 
 @pytest.mark.parametrize("run", [("ghost", 1, 1), ("d", 7, 1), ("d/x", 1, 1)])

@@ -275,9 +275,9 @@ def test_a_call_whose_demands_are_not_met_does_not_start() -> None:
 # --- grants ----------------------------------------------------------------------------------------------------------
 
 
-def give_grant(*demands: Demand, by: str = "ana", groups: tuple[str, ...] = ("finance",)) -> State:
+def give_grant(*demands: Demand, by: str = "ana", groups: tuple[str, ...] = ("finance",), **setup: Any) -> State:
     """A person gave a grant with the call `c`; a later call of the same input is judged."""
-    state = says(ask(), by, *groups, remember=GrantSpec())
+    state = says(ask(**setup), by, *groups, remember=GrantSpec())
     state = m.go(state, ev.Continued(), ev.Started("c"), m.make_ended("c"), ev.TurnEnded(), ev.Continued())
     return m.go(state, m.make_replied("tool_use", m.call("d")), m.make_judged(d=asks(*demands)))
 
@@ -311,8 +311,29 @@ def test_a_grant_is_not_the_second_of_two_approvals() -> None:
     assert (the_call(waits).status, left(waits)) == (Status.WAITING, (1,))
 
 
-def test_a_grant_that_is_revoked_leaves_the_demand_and_no_more_time() -> None:
-    """The call waits for a person of the group, no longer than a first wait would have lasted."""
+@pytest.mark.parametrize(("expires_in", "left_at"), [(None, 60.0), (50.0, 50.0), (300.0, 80.0)])
+def test_a_grant_that_is_revoked_leaves_no_more_time_than_the_first_wait(
+    expires_in: float | None, left_at: float
+) -> None:
+    """Nor more than a new wait. Bo edits a call into what ana granted, and a rule then asks for legal, as she is."""
+    state = says(ask(decision_timeout=60.0), "ana", "legal", remember=GrantSpec())
+    state = m.go(state, ev.Continued(), ev.Started("c"), m.make_ended("c"), ev.TurnEnded(), ev.Continued())
+    state = m.go(state, m.make_replied("tool_use", m.call("c", input={"a": 2})))
+    state = says(judge_again(state, asks(expires_in=expires_in)), "bo", edit=1)
+    granted = judge_again(step(state, ev.Continued()), asks(LEGAL))
+    assert the_call(granted).status is Status.CLEARED
+    waits = the_call(step(granted, ev.GrantRevoked("1/c", at=20.0)))
+    assert (waits.status, waits.expires_at) == (Status.WAITING, left_at)
+
+
+def test_a_grant_that_is_revoked_leaves_a_first_wait() -> None:
+    """It begins where the grant is gone."""
+    state = give_grant(FINANCE, decision_timeout=60.0)
+    assert the_call(step(state, ev.GrantRevoked("1/c", at=20.0)), "d").expires_at == 80.0
+
+
+def test_a_grant_that_is_revoked_leaves_the_demand() -> None:
+    """The call waits for a person of the group."""
     state = m.go(give_grant(FINANCE), ev.GrantRevoked("1/c"))
     call = the_call(state, "d")
     assert (call.status, call.why, count_missing(call.demands, list_approvals(call))) == (
