@@ -180,17 +180,15 @@ class DriverLease:
             journal.bus.tell()
 
     def _claim(self) -> None:
-        journal = self._journal
+        journal, store = self._journal, self._journal.store
         if journal.rev == 0:
             journal.commit()
-        self._lease = None
+        self._lease, names = None, (journal.loop_id, self.owner)
         wanted: dict[str, Any] = {"first_id": journal.first_id, "instead_of": None}
         KEEPER.value.keep(self)  # from here on, the store may have granted it
         while True:
             try:
-                self._lease = lease = journal.term.ask(
-                    lambda until: journal.store.acquire(journal.loop_id, self.owner, until=until, **wanted)
-                )
+                self._lease = lease = journal.term.ask(lambda until: store.acquire(*names, until=until, **wanted))
                 break
             except Conflict as held:
                 if held.token is None or held.owner is None or held.until is None:
