@@ -213,6 +213,20 @@ def test_only_what_has_changed_is_stored(image: Image) -> None:
     assert not any("images" in entry.body for entry in store.load("loop").entries)
 
 
+def test_no_thread_keeps_what_was_closed(image: Image) -> None:
+    """After a turn whose progress was stored."""
+    store = Counting()
+    with open_loop(store, image) as handle:
+        thread = start_driving(handle)
+        follow(Inbox(store).watch("loop"), lambda change: change.running)
+        image.goes_on.set()
+        thread.join(PATIENCE)
+    gone = ref(store)
+    del store, handle, thread
+    gc.collect()
+    assert gone() is None
+
+
 def test_a_short_turn_stores_none(image: Image) -> None:
     """So a program with quick tools writes no more than before; and no thread keeps what was closed."""
     store = Counting()

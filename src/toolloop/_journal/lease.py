@@ -340,12 +340,7 @@ def _make_refusal(held: Conflict, owner: str, until: float) -> Conflict:
 
 
 class LeaseKeeper:
-    """The leases of one process, and the thread that renews them.
-
-    Attributes:
-        leases: by owner; each one may hold a lease in its store.
-
-    """
+    """The `leases` of one process by owner, each of which may hold one in a store, and the thread that renews them."""
 
     def __init__(self) -> None:
         """Keep no lease yet, and start no thread."""
@@ -382,7 +377,7 @@ class LeaseKeeper:
                 self.forget(lease.owner)
 
     def _renew_until_free(self) -> None:
-        earlier: tuple[DriverLease, ...] = ()  # the poll behind the watch is for turns that take long
+        earlier: frozenset[str] = frozenset()  # the poll behind the watch is for turns that take long
         while True:
             self._never.wait(_LOOK_EVERY)
             with self._lock:
@@ -390,11 +385,14 @@ class LeaseKeeper:
                     self._thread = None
                     return
             self.renew_all()
-            held = tuple(self.leases.values())
-            for lease in held:
-                if lease in earlier:
-                    lease.look()
-            earlier = held
+            earlier = self._look(earlier)
+
+    def _look(self, earlier: frozenset[str]) -> frozenset[str]:
+        """Look at the stores of these owners; return those of now. A thread that waits has no lease and no store."""
+        for owner, lease in (held := dict(self.leases)).items():
+            if owner in earlier:
+                lease.look()
+        return frozenset(held)
 
 
 KEEPER = ProcessState(LeaseKeeper)

@@ -96,20 +96,28 @@ class _Keeper:
                 self._kept.remove(progress)
 
     def _keep_all(self) -> None:
-        while True:
-            with self._changed:
-                if not self._kept:
-                    self._changed.wait(_LINGER)
-                if not self._kept:
-                    self._thread = None
-                    return
-                first = min(each.due for each in self._kept)
-                if (wait := first - time.monotonic()) > 0:
-                    self._changed.wait(wait)
-                due = [each for each in self._kept if each.due <= time.monotonic()]
-            for each in due:
-                each.keep()
-                each.plan()
+        while self._wait_for_one():
+            self._keep_due()
+
+    def _wait_for_one(self) -> bool:
+        """Wait until a text may be due. Return whether there is a driver; if there is none, the thread ends."""
+        with self._changed:
+            if not self._kept:
+                self._changed.wait(_LINGER)
+            if not self._kept:
+                self._thread = None
+                return False
+            if (wait := min(each.due for each in self._kept) - time.monotonic()) > 0:
+                self._changed.wait(wait)
+            return True
+
+    def _keep_due(self) -> None:
+        """Store what is due. It is a function so that the thread has no driver, and no store, while it waits."""
+        with self._changed:
+            due = [each for each in self._kept if each.due <= time.monotonic()]
+        for each in due:
+            each.keep()
+            each.plan()
 
 
 _KEEPER = ProcessState(_Keeper)
