@@ -84,7 +84,7 @@ class Worker:
 
         anyio.run(main)
 
-    def start_anew(self, make_store: Callable[[], Any]) -> Callable[[], Any]:
+    def start_again(self, make_store: Callable[[], Any]) -> Callable[[], Any]:
         """Another store, and nothing asked yet."""
 
         def make() -> Any:

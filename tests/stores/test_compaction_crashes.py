@@ -30,7 +30,7 @@ def hold(worker: Worker, make_store: Callable[[], Any]) -> None:
         again = len(worker.bodies) - len(wanted)
         assert 0 <= again <= 1
 
-    report = crash_everywhere(worker.program, worker.start_anew(make_store), check=check)
+    report = crash_everywhere(worker.program, worker.start_again(make_store), check=check)
     assert report.waiting == ()
     assert report.boundaries > 20
 
