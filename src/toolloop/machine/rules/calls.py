@@ -246,7 +246,7 @@ def lose(call: Call, attempts: int) -> Call:
     """Return a call that was started, as an event says that the journal has lost: its end is unknown."""
     if call.started:
         return call
-    return _mark_uncertain(call)._replace(attempts=max(1, attempts), judged=True, result=None, decision=None)
+    return _mark_uncertain(call)._replace(attempts=max(1, attempts), judged=True, result=None)
 
 
 def is_expired(call: Call, now: float) -> bool:
