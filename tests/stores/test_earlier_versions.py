@@ -6,11 +6,9 @@ import json
 import sqlite3
 import subprocess
 import sys
-import tarfile
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from io import BytesIO
 from pathlib import Path
 from threading import Barrier, Thread
 from typing import Any
@@ -19,6 +17,7 @@ import pytest
 from attrs import evolve
 from hypothesis import given, strategies as st
 
+from tests.kit.earlier_source import write_earlier_source
 from tests.kit.effort import examples
 from tests.kit.postgres import database, in_postgres, needs_postgres
 from tests.stores.support import READY, contents, entries
@@ -261,12 +260,9 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def extract(commit: str, folder: Path) -> Path:
     """Extract the code of a commit, and return its folder."""
-    found = subprocess.run(["git", "archive", commit, "src"], cwd=ROOT, capture_output=True, check=False)
-    if found.returncode:
+    if (source := write_earlier_source(commit, folder)) is None:
         pytest.skip("this is not a clone with the history of the version before")
-    with tarfile.open(fileobj=BytesIO(found.stdout)) as archive:
-        archive.extractall(folder, filter="data")
-    return folder / "src"
+    return source
 
 
 @contextmanager

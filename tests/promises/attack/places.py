@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import tarfile
-from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.kit import postgres
+from tests.kit.earlier_source import write_earlier_source
 from tests.promises.attack.checkpoints import EagerStore, eager_place, path_in
 from toolloop import SqliteStore
 
@@ -17,7 +15,6 @@ if TYPE_CHECKING:
     from toolloop.stores import PostgresStore
 
 BEFORE = "97397d3"  # the last commit whose revisions are numbers without digests
-_ROOT = Path(__file__).parents[3]
 
 
 class LeftOut(Exception):
@@ -65,9 +62,6 @@ def earlier_source(folder: Path) -> Path:
         LeftOut: the history of the repository is not there.
 
     """
-    found = subprocess.run(["git", "archive", BEFORE, "src"], cwd=_ROOT, capture_output=True, check=False)
-    if found.returncode:
+    if (source := write_earlier_source(BEFORE, folder)) is None:
         raise LeftOut("this is not a clone with the history of the earlier version")
-    with tarfile.open(fileobj=BytesIO(found.stdout)) as archive:
-        archive.extractall(folder, filter="data")
-    return folder / "src"
+    return source
