@@ -56,6 +56,7 @@ class Scheduler:
             self._errors.append(error)
         finally:
             with self._turn:
+                del self._names[threading.get_ident()]  # a thread that begins later may have this number again
                 self._alive.remove(name)
                 self._pass_on()
 
