@@ -412,7 +412,7 @@ TRANSITIONS: dict[type[Phase], dict[type[ev.Event], Rule]] = {
     Judging: _make_row(
         Judging,
         {
-            ev.Judged: Rule(take_judgement, (Running, Waiting, Ready, Finished)),
+            ev.Judged: Rule(take_judgement, (Judging, Running, Waiting, Ready, Finished)),
             ev.Started: Rule(start, (Running,)),
             ev.Decided: Rule(decide_calls, (Judging,)),
             ev.Approved: Rule(decide_calls, (Judging,)),
