@@ -66,6 +66,20 @@ def test_an_id_names_one_message_for_ever(life: Life) -> None:
 
 
 @either_kind
+def test_an_empty_reply_takes_the_id_of_no_other_message(kind: str) -> None:
+    """What was said during its request has the id of that, and the history keeps its ids."""
+    world = World(kind, MemoryStore(), script=(reply(content=[]), DONE))
+    peer = world.open()
+    said: list[str] = []
+    world.on["request"] = lambda: said.append(Inbox(world.store).say("loop", "hurry")) if not said else None
+    peer.next_turn()
+    first, *names = ids(peer.handle.view(messages=True))
+    assert (names, said) == ([*said], [*names])
+    peer.run()
+    assert ids(peer.handle.view(messages=True))[:2] == [first, *said]
+
+
+@either_kind
 def test_a_reply_has_the_id_of_its_request_and_what_is_said_that_of_say(kind: str) -> None:
     """On the handle, in another process, and in the inbox."""
     world = World(kind, MemoryStore(), script=(reply(calls=[LOOK]), DONE))

@@ -71,7 +71,8 @@ def _name_new(before: Loop, after: Loop, event: ev.Event) -> Loop:
         kept = _align(old, new, before.ids[start:], carries=not isinstance(event, ev.HistoryEdited))
     if isinstance(event, ev.Replied) and None in kept:  # the last new reply is the one that came in
         fresh = [place for place, text in enumerate(new) if kept[place] is None and ends_in_reply((text,))]
-        kept[fresh[-1] if fresh else -1] = _make_id(before, "reply", before.requests)
+        for place in fresh[-1:]:  # an empty reply leaves no message
+            kept[place] = _make_id(before, "reply", before.requests)
     if before.kept or isinstance(event, ev.Said):
         _name_said(before, after, event, new, kept)
     return _set_ids(after, kept, start)

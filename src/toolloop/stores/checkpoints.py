@@ -29,7 +29,7 @@ from toolloop.stores.revisions import Revision
 
 # A test demands the next number when the recorded journals lead to other states than before, or to the same states
 # written in another way. Programs with another meaning keep their own checkpoints.
-MEANING: Final = 8
+MEANING: Final = 9
 
 _DIGEST = 16  # bytes
 _AT_ONCE = 200  # items
