@@ -142,8 +142,9 @@ def blocks_of(message: Any) -> list[Any]:
     return message["content"] if isinstance(message["content"], list) else []
 
 
-# What the caller of these worlds does: a system message before a further one, a result of code with anything in it.
-CALLERS = {"system-place", "code-results-only"}
+# What the caller of these worlds does: a system message before a further one; a result of code, or of a member of a
+# toolset, with anything in it.
+CALLERS = {"system-place", "code-results-only", "result-content"}
 # A paused reply goes out as it came, so that the server resumes it.
 RESUMED = {"thinking-last"}
 
