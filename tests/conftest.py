@@ -30,7 +30,7 @@ os.environ.pop("SSL_CERT_FILE", None)
 
 # An example may be the whole life of a loop, and a busy machine takes its time over it: a deadline says nothing here.
 # `make test` draws the same examples each time, so that it judges a change and not its luck; `make deep` draws others.
-settings.register_profile("quick", deadline=None, max_examples=20, derandomize=True)
+settings.register_profile("quick", deadline=None, max_examples=12, derandomize=True)
 settings.register_profile("deep", deadline=None, max_examples=500)
 # To reach every line takes fewer examples than to find what is wrong.
 settings.register_profile("lines", deadline=None, max_examples=25)

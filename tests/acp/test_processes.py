@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 from attrs import define, field
-from hypothesis import HealthCheck, given, strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from tests.acp.agents import Ran, model
 from tests.acp.editor import Card, Editor, NpmClients
-from tests.kit.effort import IS_DEEP, examples
+from tests.kit.effort import IS_DEEP
 from tests.kit.fork_server import Child, ForkServer
 from tests.kit.warm_python import warm
 from toolloop import Approve, Deny, Inbox, SqliteStore
@@ -256,7 +256,7 @@ def returned_in(journal: Iterable[Entry]) -> Counter[str]:
 
 
 @given(turns=TURNS)
-@examples(100 if IS_DEEP else 36, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=1000 if IS_DEEP else 12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_no_script_runs_a_call_twice_or_a_denied_one(
     server: ForkServer, api: FakeMessagesAPI, npm: NpmClients, turns: list[tuple[list[str], list[str]]]
 ) -> None:

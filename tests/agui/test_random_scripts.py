@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 from attrs import define, field
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from tests.agui.programs import PARAMS
 from tests.agui.site import LOCATION, NO, YES, Client, Node, Run, Site, entry, open_site
-from tests.kit.effort import IS_DEEP, examples
+from tests.kit.effort import IS_DEEP
 from tests.kit.fork_server import ForkServer
 from toolloop import Approve, Deny, ToolLoopHandle
 from toolloop.agui.conversation import SHOWS
@@ -225,7 +225,7 @@ def without_id(message: dict[str, Any]) -> dict[str, Any]:
 
 
 @given(st.lists(STEPS, min_size=2, max_size=6))
-@examples(100 if IS_DEEP else 114)  # a thousand in `make deep`, 38 in `make test`
+@settings(max_examples=1000 if IS_DEEP else 38)
 def test_no_call_runs_twice_and_every_client_can_go_on(site: Site, steps: list[tuple[Any, ...]]) -> None:
     life = Life(site)
     for name, *given_ in steps:

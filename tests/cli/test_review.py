@@ -21,7 +21,7 @@ def trail_of(found: Any) -> list[tuple[str, str | None, str | None]]:
     return [(entry.kind, entry.by, entry.via) for entry in found.inbox.trail("loop")]
 
 
-@pytest.mark.parametrize("columns", [80, 200])
+@pytest.mark.parametrize("columns", [80, pytest.param(200, marks=pytest.mark.deep)])
 def test_each_call_is_shown_whole_and_decided_by_a_key(tmp_path: Path, columns: int) -> None:
     """Approve one, deny the other with a reason. The trail has the user of the system, and where it was."""
     found = filled(tmp_path)

@@ -79,7 +79,7 @@ def assert_kept(at: Reading, rounds: int = 1) -> None:
         assert [problem for problem in problems if problem.level == "error"] == []
 
 
-@each(("name", "model"), [*((name, BINDS) for name in (*ALONE, *TOGETHER)), ("summarize", FREE)])
+@each(("name", "model"), [*((name, BINDS) for name in some((*ALONE, *TOGETHER), 2)), ("summarize", FREE)])
 def test_a_long_loop_is_made_shorter(name: str, model: str) -> None:
     """What stays is promised, what came is reported, thinking is left out only where a model binds it."""
 
@@ -112,7 +112,7 @@ def test_nothing_happens_below_the_threshold(strategy: Any) -> None:
     play("sync", story)
 
 
-@each("name", ["mask", "drop at", "summarize at", "all"])
+@each("name", some(["mask", "drop at", "summarize at", "all"], 2))
 def test_nothing_is_compacted_while_calls_wait(name: str) -> None:
     """The caller looks at what the model saw; the history is compacted before the next request."""
 

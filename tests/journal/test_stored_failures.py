@@ -152,7 +152,7 @@ def test_a_store_that_fails_loses_nothing(operation: str, failure: str, face: st
     """
     how = FAILURES[failure]
     is_plain = (face, how.where, how.calls) == ("sync", "memory", 1)
-    every = 1 if is_plain and how.error is ERRORS["StoreError"] else stride(5 if is_plain else 11)
+    every = stride(3 if is_plain and how.error is ERRORS["StoreError"] else 9 if is_plain else 21)
     for number in range(1, MOST, every):
         folder = tmp_path / str(number)
         folder.mkdir()

@@ -76,7 +76,7 @@ def test_a_network_that_is_cut_after_any_piece_of_an_answer_loses_nothing(
 ) -> None:
     """What was lost is asked for once more on a new connection, or by the caller; the ids tell what was stored."""
     proxy, through = network
-    for piece in range(1, MOST, stride(7)):
+    for piece in range(1, MOST, stride(15)):
         proxy.pieces, loop_id = 0, f"{kind}{piece}"
         proxy.judge = lambda number, piece=piece: "cut" if number == piece else "pass"  # type: ignore[misc]
         with PostgresStore(through) as store:
@@ -164,5 +164,5 @@ def run_many(server: Server, url: str, count: int, down: Callable[[], object]) -
 def test_a_server_that_is_killed_and_restarted_loses_nothing() -> None:
     """In the middle of many loops, whose callers try again: all end, no call runs twice, and none is uncertain."""
     with own_server() as server:
-        count, seconds = (100, 5.0) if IS_DEEP else (10, 0.0)
+        count, seconds = (100, 5.0) if IS_DEEP else (5, 0.0)
         run_many(server, server.database(), count, lambda: threading.Event().wait(seconds))

@@ -20,7 +20,7 @@ from toolloop.testing import reply
 
 SCRIPT = (reply(calls=[PAY, LOOK, {**PAY, "id": "t5"}]), reply(calls=[{**PAY, "id": "t6"}]), reply("done"))
 ONCE = {"t1", "t5", "t6"}
-SCHEDULES = 600 if IS_DEEP else 6
+SCHEDULES = 600 if IS_DEEP else 3
 
 
 def answer(turn: Any) -> None:

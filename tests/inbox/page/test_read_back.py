@@ -152,7 +152,7 @@ LARGE: dict[str, Callable[[], Any]] = {
     "140,000 marks in 20,000 lines": lambda: {"t": "\n".join(["a\u200b\tb\u202e\t\u3164c\t\u200bd"] * MOST_LINES)},
     "2 MB in many scripts": lambda: {"t": _grown("Привет 日本語の文 हिन्दी العربية 12\n" + "ไทย ქართული " * 12)},
 }
-_QUICK = ("a text of 2 MB in one line", "500 levels")
+_QUICK = ("500 levels",)
 
 
 @pytest.mark.parametrize(
@@ -205,9 +205,9 @@ def picture(browser: Browser) -> Callable[..., str]:
 
 @pytest.mark.parametrize("value", INPUTS, ids=lambda value: next(iter(value)))
 def test_neighbours_look_different(picture: Callable[..., str], value: dict[str, Any]) -> None:
-    """20 inputs that are one edit away, 200 pairs in all: other rows, and other pixels of the values alone."""
+    """Inputs that are one edit away have other rows, and other pixels of the values alone."""
     here = picture(value)
-    for name, other in some_neighbours(value, 10_000 if IS_DEEP else 20):
+    for name, other in some_neighbours(value, 10_000 if IS_DEEP else 6):
         assert picture(other) != here, (name, other)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.kit import inside
-from tests.kit.effort import IS_DEEP
+from tests.kit.effort import IS_DEEP, some
 from tests.measured.speed.growing import grown, growth, turn_of
 from tests.measured.speed.loops import FACES, Face, Rote, after, config, in_a_thread, sync
 from tests.measured.speed.work import calls_of, stepping
@@ -29,7 +29,7 @@ LATE = 1000 if IS_DEEP else 60  # a line of Python for each round is seen by the
 ROUNDS = {"in sqlite": min(100, LATE)}
 
 
-@pytest.mark.parametrize("name", FACES)
+@pytest.mark.parametrize("name", some([*FACES], 2))
 def test_a_turn_costs_what_is_new(name: str) -> None:
     """Calls, lines of Python, items of histories, texts read, written and judged, bytes in use: none grows."""
     with FACES[name]() as face:
@@ -183,7 +183,7 @@ COPIES: dict[str, tuple[Copy, set[str]]] = {
 }
 
 
-@pytest.mark.parametrize("name", [*COPIES, None])
+@pytest.mark.parametrize("name", some([*COPIES, None], 4))
 def test_a_copy_that_is_put_in_is_seen(name: str | None) -> None:
     """So the test before fails for it, and without one does not; each of these loops gives the right answers."""
     make, seen_in = (lambda params: sync(params=params), set[str]()) if name is None else COPIES[name]

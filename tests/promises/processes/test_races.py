@@ -12,8 +12,8 @@ from tests.promises.processes.counting import COUNTS
 from tests.promises.processes.programs import approved
 from tests.promises.processes.shared_store import KINDS, SharedStore
 
-ROUNDS = 50 if IS_DEEP else 5
-MANY = 40 if IS_DEEP else 10
+ROUNDS = 50 if IS_DEEP else 3
+MANY = 40 if IS_DEEP else 6
 
 
 def racers(shared: SharedStore, count: int) -> list[Child]:
@@ -54,7 +54,7 @@ def test_of_those_who_wake_a_loop_at_one_moment_one_runs_it(shared: SharedStore,
 def test_a_race_without_delays_runs_each_call_once(shared: SharedStore) -> None:
     """Who comes a little later finds the turn done, or is refused; nothing runs again."""
     runners = racers(shared, 4)
-    for number in range(20 if IS_DEEP else 5):
+    for number in range(20 if IS_DEEP else 3):
         loop_id = f"loop{number}"
         line_up(shared, loop_id, runners, held=False)
         said = [runner.hear("turn", "conflict", "late") for runner in runners]
