@@ -98,6 +98,14 @@ def test_a_lost_run_is_that_of_a_call_in_its_own_loop() -> None:
     assert (status_of(ended), [*ended.loops]) == ("ended", [()])
 
 
+def test_a_lost_run_of_a_call_that_has_started_changes_nothing() -> None:
+    """The journal has its start, so its end is unknown in any case."""
+    running = go(m.state_after(*ASKED), m.make_decided(c=m.APPROVE, d=m.DENY), ev.Continued(), ev.Started("c"))
+    restored, named = (step(running, ev.Restored(lost)) for lost in ((), (("c", 1, 7),)))
+    assert [(call.why, call.attempts) for _, call in waiting(named)] == [(Why.UNCERTAIN, 1)]
+    assert waiting(named) == waiting(restored)
+
+
 @pytest.mark.parametrize("run", [("ghost", 1, 1), ("d", 7, 1), ("d/x", 1, 1)])
 def test_a_lost_run_of_no_open_call_changes_no_call(run: tuple[str, int, int]) -> None:
     """It is in the journal, for its trail."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import pytest
 from hypothesis import given, strategies as st
 
 from tests.measured.speed.work import calls_of
@@ -143,7 +142,6 @@ def test_half_of_a_surrogate_pair_is_an_error_but_in_a_reply() -> None:
     assert (said.rule, said.level) == ("not-encodable", "warning")
 
 
-@pytest.mark.deep
 def test_too_many_messages_are_found() -> None:
     """More than 100,000 messages are refused (rule 1)."""
     assert rules(check([HI] * 100_001)) == [("messages", "too-many-messages")]
