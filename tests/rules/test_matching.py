@@ -63,7 +63,19 @@ LITERAL = st.one_of(
 )
 
 
-@given(LITERAL, st.lists(st.tuples(st.sampled_from(DISGUISES), st.integers(0, 9)), max_size=3))
+# A backslash is an escape or a separator: no program reads it as both in one text.
+ESCAPES, SEPARATORS = {*DISGUISES[8:10]}, {*DISGUISES[16:18]}
+
+
+def is_read_by_some_program(disguises: list[Any]) -> bool:
+    used = {disguise for disguise, _ in disguises}
+    return not (used & ESCAPES and used & SEPARATORS)
+
+
+@given(
+    LITERAL,
+    st.lists(st.tuples(st.sampled_from(DISGUISES), st.integers(0, 9)), max_size=3).filter(is_read_by_some_program),
+)
 @example("rm -rf", [(DISGUISES[9], 1), (DISGUISES[3], 4), (DISGUISES[0], 0)])
 @examples(200)
 def test_no_disguise_of_a_literal_passes_a_denial(literal: str, disguises: list[Any]) -> None:
