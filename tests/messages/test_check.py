@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import chain
 from typing import Any
 
 from hypothesis import given, strategies as st
@@ -261,6 +262,16 @@ def test_manual_thinking_wants_thinking_in_the_turn_that_goes_on() -> None:
     assert check(messages, model="unheard-of", thinking=MANUAL) == []
     assert check(messages[2:4], thinking=MANUAL)[1:] == []
     assert check([*messages, HELLO, NEXT], model="claude-opus-4-5", thinking=MANUAL)[1:] == []
+
+
+def test_manual_thinking_is_at_the_start_of_a_turn_or_before_its_last_call() -> None:
+    """A model thinks once, or before each call. Thinking in between comes of neither."""
+    for place, found in enumerate(([], [("messages[5]", "thinking-first")], [])):
+        thoughts = [[thinking()] if number == place else [] for number in range(3)]
+        calls = [
+            (assistant(*thought, call(name)), user(result(name))) for thought, name in zip(thoughts, "abc", strict=True)
+        ]
+        assert rules(check([HI, *chain(*calls)], model="claude-opus-4-5", thinking=MANUAL)) == found
 
 
 def test_marks_of_five_minutes_come_last() -> None:

@@ -117,7 +117,7 @@ def _check_thinking_first(runs: list[Run], findings: Problems, *, model: object,
     turns = [run for run in drop_compacted(runs) if run.role != "system"]
     replies = list(_walk_open_turn(turns))
     # The model thinks once at the start of a turn, or before each call. Both histories are valid.
-    if replies and not any(_begins_with_thinking(run) for run in replies):
+    if replies and not any(map(_begins_with_thinking, (replies[0], replies[-1]))):
         findings.add(
             "thinking-first", make_message_path(replies[0].messages[0]), "this turn of calls begins without thinking"
         )
