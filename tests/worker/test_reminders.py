@@ -197,7 +197,9 @@ def check_one_with_times(place: World, config: LoopConfig, steps: Any, after: An
         place.work(workers[number])
         for call_id, times_of in (("c1", (15,) if asks else times[number]), ("c3", times[number])):
             due = sum(begun + time <= place.now for time in times_of)
-            assert [*notified(place)].count((call_id, due)) == 1
+            sent = [number for of, number in notified(place) if of == call_id]
+            assert len({*sent}) == len(sent)
+            assert due in sent if times_of else sent  # the first look may come after the first time
     assert max(Counter(notified(place)).values(), default=0) <= 1
 
 
