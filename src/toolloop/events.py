@@ -75,7 +75,7 @@ class RequestStarted(WatchEvent):
     Attributes:
         summary: whether it is for a summary of the history, for a compaction.
         message_id: the id that its reply will have in the conversation; None for a summary. A repeated request has
-            another one.
+            another one. A reply without content leaves no message.
 
     """
 

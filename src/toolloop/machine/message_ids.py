@@ -54,6 +54,11 @@ def name_messages(before: State, after: State, event: ev.Event) -> State:
     return State({**after.loops, **named}) if named else after
 
 
+def name_joined(before: Loop, after: Loop) -> Loop:
+    """Return the loop after something that is no event, with the ids of its messages and new ones for what joined."""
+    return _name_new(name_shown(before), after, ev.Ticked())
+
+
 def name_shown(loop: Loop) -> Loop:
     """Return the loop as it is shown: with ids also for what a limit left open."""
     named = name_all(loop)
@@ -102,7 +107,9 @@ def _name_said(before: Loop, after: Loop, event: ev.Event, new: Sequence[str], k
         for number, text in enumerate(each.messages)
     ]
     for place in reversed(range(len(new))):
-        if joined and kept[place] is None and new[place] == joined[-1][0]:
+        if kept[place] is None and any(text == new[place] for text, _ in joined):
+            while joined[-1][0] != new[place]:  # a system message that was said last may be queued again
+                joined.pop()
             kept[place] = joined.pop()[1]
 
 

@@ -28,7 +28,7 @@ from attrs import evolve
 
 from toolloop.errors import IllegalCommand
 from toolloop.machine.machine import end_stopped, restore, take, wake
-from toolloop.machine.message_ids import name_all, name_messages
+from toolloop.machine.message_ids import name_all, name_joined, name_messages
 from toolloop.machine.queries import (
     count_requests_left_inside,
     find_conclusions,
@@ -375,9 +375,11 @@ def _end_turn(state: State, path: Path, event: ev.TurnEnded) -> Loop:
 def fork(state: State, loop_id: str, at: float) -> State:
     """Return an independent copy: started calls are uncertain in it, open calls wait again, and it has no grants."""
     now = _advance_time(state, at, 0.0)
-    return State({path: _copy_loop(loop, loop_id) for path, loop in _end_expired(state, now, now).loops.items()})
+    loops = _end_expired(state, now, now).loops
+    return State({path: _copy_loop(state.loops[path], loop, loop_id) for path, loop in loops.items()})
 
 
-def _copy_loop(loop: Loop, loop_id: str) -> Loop:
-    loop = name_all(loop)._replace(setup=evolve(loop.setup, loop_id=loop_id), grants=(), thread=None, metadata=())
-    return proceed(loop) if isinstance(loop.phase, Requesting) else ask_all_again(loop)
+def _copy_loop(shown: Loop, loop: Loop, loop_id: str) -> Loop:
+    copy = loop._replace(grants=(), thread=None, metadata=())
+    copy = name_joined(shown, proceed(copy) if isinstance(copy.phase, Requesting) else ask_all_again(copy))
+    return copy._replace(setup=evolve(copy.setup, loop_id=loop_id))  # the ids of messages are those of the original
