@@ -21,8 +21,8 @@ Theory
     without a tick.
     The first end of a call is its result. An end that names its run may arrive at any time, and is ignored if it is
     too late.
-    Members of one toolset run one after the other: the next one is judged in `Running`, once the one before it has a
-    result, and is not run if that is an error.
+    Members of one toolset run one after the other: the next one is judged once the one before it has a result, and is
+    not run if that is an error.
     The journal is the list of events. A judgement that lets every call run is left out of it, because the first start
     implies it.
     The rules never see a path: `tree` routes the events of loops inside calls.
