@@ -49,7 +49,7 @@ from toolloop.testing.promises import check_promises
 ROOT = Path(__file__).parents[2]
 SOURCE = str(Path(toolloop.__file__).parent)
 STORES = str(Path(SOURCE) / "stores")
-SWEEP = 2003  # how far apart the sweeps strike in `make test`
+SWEEP = 1009  # how far apart the sweeps strike in `make test`
 CALLERS = 3  # how many callers make two places in one function different
 
 
@@ -410,7 +410,7 @@ def test_ctrl_c_anywhere_leaves_a_runner_that_goes_on_to_its_end(streams: bool) 
 @pytest.mark.parametrize("way", ["run", "stream"])
 def test_ctrl_c_at_any_line_where_a_call_starts_ends_or_is_stored_loses_no_result(way: str, tmp_path: Path) -> None:
     """A call that has run has its own result, and no question is asked about its end."""
-    for number in count(1, stride(61)):
+    for number in count(1, stride(31)):
         run, store = Run(), make_store("sqlite", tmp_path, number)
         handle = ToolLoopHandle(
             ScriptedProvider(run.answer), params=PARAMS, tools=run.tools, store=store, loop_id="loop"
@@ -452,7 +452,7 @@ def test_a_cancellation_at_any_wait_leaves_a_loop_that_goes_on_to_its_end(
         await handle.aclose()
         return scope.cancelled_caught
 
-    for steps in count(0, stride(83)):
+    for steps in count(0, stride(41)):
         if not anyio.run(main, steps, backend=backend):
             return
 
@@ -461,7 +461,7 @@ def test_a_cancellation_at_any_wait_leaves_a_loop_that_goes_on_to_its_end(
 def test_a_signal_handler_may_say_something_at_any_moment(kept: str, tmp_path: Path) -> None:
     """What it says in the middle of something is done right after that; nothing is lost or damaged."""
     total = 0
-    for at in itertools.count(0, stride(397)):
+    for at in itertools.count(0, stride(197)):
         if at and at >= total:
             break
         store: Store | None = MemoryStore() if kept == "memory" else None

@@ -24,7 +24,6 @@ from tests.kit.concurrency import (
     run_async,
     wait_in_loop_for,
 )
-from tests.kit.effort import stride
 from tests.kit.failing import Asked
 from tests.kit.tools import PAY, SEND, params
 from tests.kit.warm_python import run
@@ -74,7 +73,7 @@ def test_a_turn_that_is_cancelled_at_the_store_leaves_no_lease_and_nothing_uncer
     backend: str, how: str, moment: str
 ) -> None:
     """At whichever of its calls, and by whatever kind of cancellation: once it is over, any process may drive."""
-    for number in range(1, MOST, stride(2)):
+    for number in range(1, MOST):
         world, store = make_failing_world(backend, script=SCRIPT)
         struck: list[Any] = []
         cancel: list[Callable[[], None]] = []

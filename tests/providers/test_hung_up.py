@@ -14,7 +14,6 @@ import httpx2
 import pytest
 import trio
 
-from tests.kit.effort import some
 from tests.providers.asking import FACES, HISTORY, Face, request, run
 from toolloop.providers import AnthropicProvider, AsyncAnthropicProvider, accumulate
 from toolloop.testing import FakeMessagesAPI, reply, streamed
@@ -164,7 +163,7 @@ def test_a_stream_that_was_read_to_its_end_keeps_the_connection(face: Face) -> N
     assert first == second
 
 
-@pytest.mark.parametrize("face", some(FACES, 2))
+@pytest.mark.parametrize("face", FACES)
 def test_a_slow_reader_slows_the_stream(face: Face) -> None:
     """Nothing is read ahead: the server is ahead only by the network's buffers."""
     ahead: list[int] = []

@@ -252,7 +252,6 @@ def test_a_request_of_more_than_32_megabytes_is_not_sent() -> None:
         assert at.expect_done().text == "fine"
 
 
-@pytest.mark.deep
 def test_what_goes_along_with_the_messages_counts_too() -> None:
     """A system prompt alone can be too much; the other parameters mend it."""
     with open_over_http([reply("fine")], asked=params(system="x" * (2 * HALF))) as at:

@@ -52,8 +52,7 @@ def test_killed_anywhere_in_a_file(tmp_path: Path) -> None:
     hold(Worker("summarize"), lambda: SqliteStore(tmp_path / f"{next(numbers)}.db"))
 
 
-@pytest.mark.deep
-@pytest.mark.parametrize("name", ["summarize", "mask"])
+@pytest.mark.parametrize("name", ["summarize", pytest.param("mask", marks=pytest.mark.deep)])
 def test_killed_anywhere_in_tasks(name: str) -> None:
     hold(Worker(name, is_async=True), MemoryStore)
 

@@ -159,7 +159,6 @@ def test_a_good_program_survives_a_crash_anywhere(is_async: bool) -> None:
     assert None not in [where for crash in report.crashes for where in crash.where]
 
 
-@pytest.mark.deep
 def test_a_good_program_survives_it_in_sqlite(tmp_path: Path) -> None:
     """As in memory."""
     bank = Bank(["charge", "post"])
@@ -177,7 +176,6 @@ def test_the_one_that_wakes_the_loop_may_die_too() -> None:
     assert max(crash.starts["charge"] for crash in report.crashes) == 3
 
 
-@pytest.mark.deep
 def test_calls_side_by_side_survive_it() -> None:
     """What their threads still do is ignored."""
     bank = Bank(["look", "charge", "post"], side_by_side=3)

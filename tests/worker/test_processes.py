@@ -17,7 +17,6 @@ from attrs import define, field
 
 from tests.inbox.page.visitor import Visitor
 from tests.inbox.support import desk_of
-from tests.kit.effort import some
 from tests.kit.fork_server import Child, ForkServer
 from tests.kit.postgres import database, in_postgres_deep, needs_postgres
 from tests.kit.warm_python import warm
@@ -111,7 +110,7 @@ def _site(fork_server: ForkServer, folder: Path, place: str) -> Iterator[Site]:
         site.store.close()  # type: ignore[attr-defined] # it is one of the two that have it
 
 
-@pytest.mark.parametrize("kind", some(KINDS, 2))
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("number", "end"), [(signal.SIGTERM, "drained"), (signal.SIGINT, "interrupted")])
 def test_a_signal_drains_a_worker(site: Site, kind: str, number: signal.Signals, end: str) -> None:
     """The running tool ends, no further request is made, and the lease is given back."""

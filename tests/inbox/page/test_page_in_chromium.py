@@ -219,7 +219,6 @@ def test_an_edit_of_more_than_a_megabyte_comes_back_after_a_refusal(here: Office
     assert page.evaluate("document.getElementById('field-4').value") == long
 
 
-@pytest.mark.deep
 def test_a_link_in_a_web_terminal_signs_in(browser: Browser, tmp_path: Path) -> None:
     """It comes from another site. Without JavaScript, too; no other port of the machine gets the cookie."""
     found = desk("sqlite", tmp_path)

@@ -137,7 +137,7 @@ SETTINGS: dict[str, tuple[tuple[int, int], dict[str, Any]]] = {
 }
 # Together, these have all parts of the page.
 QUICK = {
-    "1280-light": ("group", "statistics"),
+    "1280-light": ("odd", "edit-refused", "group", "statistics"),
     "390-dark": ("loop-failed", "link"),
 }
 

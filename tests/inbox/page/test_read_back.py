@@ -2,7 +2,7 @@
 """What a real Chromium shows of an input gives exactly the input back, and inputs that differ look different.
 
 `reader.py` reads by rectangles and visible text; here it reads a small page around the macro of `value.html`. In
-`make test`: 5 generated inputs, the chosen ones at two widths, some large ones, and 200 pairs of pictures. In
+`make test`: a few generated inputs, the chosen ones at two widths, two large ones, and 60 pairs of pictures. In
 `make deep`: many more generated inputs, three widths, all neighbours of the chosen ones, and every large input.
 """
 
@@ -152,7 +152,7 @@ LARGE: dict[str, Callable[[], Any]] = {
     "140,000 marks in 20,000 lines": lambda: {"t": "\n".join(["a\u200b\tb\u202e\t\u3164c\t\u200bd"] * MOST_LINES)},
     "2 MB in many scripts": lambda: {"t": _grown("Привет 日本語の文 हिन्दी العربية 12\n" + "ไทย ქართული " * 12)},
 }
-_QUICK = ("500 levels",)
+_QUICK = ("a text of 2 MB in one line", "500 levels")
 
 
 @pytest.mark.parametrize(

@@ -183,7 +183,7 @@ COPIES: dict[str, tuple[Copy, set[str]]] = {
 }
 
 
-@pytest.mark.parametrize("name", some([*COPIES, None], 4))
+@pytest.mark.parametrize("name", [*some([*COPIES], 4), None])
 def test_a_copy_that_is_put_in_is_seen(name: str | None) -> None:
     """So the test before fails for it, and without one does not; each of these loops gives the right answers."""
     make, seen_in = (lambda params: sync(params=params), set[str]()) if name is None else COPIES[name]

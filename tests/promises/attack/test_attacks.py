@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.effort import some
 from tests.kit.fork_server import ForkServer
 from tests.kit.warm_python import warm
 from tests.promises.attack.attacks import ATTACKS
@@ -30,7 +29,7 @@ def server() -> Iterator[ForkServer]:
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # a finalizer may be struck, too
-@pytest.mark.parametrize("name", some([*ATTACKS], 2))
+@pytest.mark.parametrize("name", ATTACKS)
 def test_no_promise_is_broken(name: str, server: ForkServer, tmp_path: Path) -> None:
     """Nothing runs twice, nothing denied runs, nothing is lost, nothing hangs, no other error comes out."""
     try:

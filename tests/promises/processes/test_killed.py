@@ -119,7 +119,7 @@ def in_window(shared: SharedStore, holds: Sequence[Mapping[str, Any]], window: s
 def test_killed_in_a_tool(shared: SharedStore) -> None:
     """Between its start and its end: what may be repeated is, with the same key; what may not waits as uncertain."""
     places = [{"at": at, "call": call_id} for at in ("before", "after") for call_id in CALLS]
-    in_window(shared, some(places * 7, 19), "between start and end of a tool")
+    in_window(shared, some(places * 7, 11), "between start and end of a tool")
 
 
 def each_write(shared: SharedStore) -> Sequence[int]:
@@ -128,7 +128,7 @@ def each_write(shared: SharedStore) -> Sequence[int]:
     The first writes have two turns, as another waker meets them then.
     """
     writes = shared.start("drive", "counted", lease=3600.0).end()["writes"]  # no write of them renews the lease
-    return some([turn % writes + 1 for turn in range(writes + 9) for _ in ("alone", "beside")], 13)
+    return some([turn % writes + 1 for turn in range(writes + 9) for _ in ("alone", "beside")], 7)
 
 
 def test_killed_in_a_write(shared: SharedStore) -> None:
@@ -150,7 +150,7 @@ def test_killed_in_a_request(shared: SharedStore) -> None:
         return held.pop()[1] if held and held[0][0] == number else ROUNDS[number]
 
     with FakeMessagesAPI(script) as api:
-        for number, asked in enumerate(some([*range(len(ROUNDS))] * 16, 23)):
+        for number, asked in enumerate(some([*range(len(ROUNDS))] * 16, 13)):
             loop_id, before = f"loop{number}", len(api.requests)
             answer = delayed(DEADLINE, ROUNDS[asked])
             held.append((asked, answer))

@@ -1,7 +1,7 @@
 """Who may start a call, over handles, inboxes, links, the page and the command, with drivers that die.
 
 Each driver is a process of its own. The rules change between drivers, and a judge that knows no rule of the machine
-reads the journal. In `make test` a few lives over SQLite; in `make deep` ten times as many, and over PostgreSQL.
+reads the journal. In `make test` a few lives over SQLite; in `make deep` twenty times as many, and over PostgreSQL.
 """
 
 from __future__ import annotations

@@ -26,8 +26,8 @@ def test_every_rule_has_a_store_that_breaks_it() -> None:
 def test_the_error_for_a_store_names_the_broken_rule(monkeypatch: pytest.MonkeyPatch) -> None:
     """By the rule's name, and not by that of another rule."""
     monkeypatch.setattr(optional_rules, "_PATIENCE", 0.1)
-    for rule, kinds in some([*BROKEN.items()], 3):
-        for kind in kinds:
+    for rule, kinds in BROKEN.items():
+        for kind in some(kinds, len(kinds)):
             with pytest.raises(AssertionError) as error:
                 check_store(kind)
             assert str(error.value).startswith(f"broken rule: {rule.replace('_', ' ')}. "), kind.__name__
