@@ -55,7 +55,7 @@ def name_messages(before: State, after: State, event: ev.Event) -> State:
 
 
 def name_joined(before: Loop, after: Loop) -> Loop:
-    """Return the loop after something that is no event, with the ids of its messages and new ones for what joined."""
+    """Return the loop after a change that no event makes, with the ids of its messages and new ones for what joined."""
     return _name_new(name_shown(before), after, ev.Ticked())
 
 
