@@ -70,7 +70,7 @@ def test_an_id_names_one_message_for_ever(life: Life) -> None:
 
 @either_kind
 def test_what_was_said_keeps_its_id_in_a_fork_made_during_the_request(kind: str) -> None:
-    """There it joins at once, as no request is sent any more; so do messages of which not all join."""
+    """There it joins at once, as no request is sent any more."""
     world = World(kind, MemoryStore(), script=(DONE, DONE))
     peer, inbox, said = world.open(), Inbox(world.store), list[str]()
 
@@ -83,6 +83,22 @@ def test_what_was_said_keeps_its_id_in_a_fork_made_during_the_request(kind: str)
     peer.next_turn()
     first = ids(peer.handle.view(messages=True))[0]
     assert ids(inbox.show("copy"))[:2] == [first, *said]
+
+
+@either_kind
+def test_what_was_said_keeps_its_id_though_a_part_of_it_is_queued_again(kind: str) -> None:
+    """The loop is stopped in its request: a system message is queued, because only a reply may follow it."""
+    world = World(kind, MemoryStore(), script=(DONE,))
+    peer, inbox, said = world.open(), Inbox(world.store), list[str]()
+
+    def say_and_stop() -> None:
+        said.append(inbox.say("loop", ["hurry", {"role": "system", "content": "Be brief."}]))
+        inbox.stop("loop", "enough")
+
+    world.on["request"] = say_and_stop
+    peer.next_turn()
+    messages = inbox.show("loop")["messages"]
+    assert [each["id"] for each in messages if each["content"] == "hurry"] == said
 
 
 @either_kind
