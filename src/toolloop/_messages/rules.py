@@ -189,7 +189,7 @@ RULES: Final[dict[str, Rule]] = {
         "25, documented",
     ),
     "thinking-first": Rule(
-        "With manual thinking, an open turn begins with thinking.",
+        "With manual thinking, an open turn, or its last reply, begins with thinking.",
         "Keep the thinking of that turn.",
         "27, reported",
     ),
