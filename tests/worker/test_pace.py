@@ -109,6 +109,7 @@ class Simulation:
 @example(rate=8, by_second=True, loops=200, latency=0.01)
 @example(rate=8, by_second=False, loops=200, latency=0.01)
 @example(rate=1, by_second=False, loops=114, latency=0.001)  # a bucket that holds one request
+@example(rate=16, by_second=True, loops=120, latency=0.001)  # a stretch exactly as long as the pause
 def test_no_request_begins_in_a_pause_and_most_of_what_the_api_allows_is_used(
     *, rate: int, by_second: bool, loops: int, latency: float
 ) -> None:
