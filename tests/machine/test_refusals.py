@@ -10,17 +10,26 @@ from tests.kit.machine.making import the_call
 from tests.kit.machine.nested import ask, at, begin_with_calls, finish, loop_inside, waits
 from toolloop.errors import AlreadyDecided, CallerError, DecisionConflict, IllegalCommand, UnknownCall
 from toolloop.machine.record import journal_events as ev
-from toolloop.machine.record.loop import State
+from toolloop.machine.record.loop import Kept, State
+from toolloop.machine.rules.deciding import TAKES
 from toolloop.machine.tree import step
-from toolloop.machine.values.calls import DecisionRecord, Status, Wait, Why
+from toolloop.machine.values.calls import DecisionRecord, StandingGrant, Status, Wait, Why
 from toolloop.machine.values.setup import Budget, Limits
 
 ASKED = m.state_after(m.make_replied("tool_use", m.call("c")))
+ASKING = m.go(ASKED, m.asks("c"))
 NESTED = m.go(begin_with_calls("p"), *ask("p", "a"))
 STANDING = m.go(begin_with_calls("p"), *waits("p"), ev.TurnEnded())
 SPENT = m.go(begin_with_calls("p", limits=Limits(budget=Budget(requests=1))))
 ELSEWHERE = m.setup(within=((7, "x", 1),))
 OPENED = m.child(m.go(m.state_after(), *ask("", "p")), "p")
+
+
+def refusal_of(state: State, event: ev.Event) -> tuple[str, str, str, object]:
+    """What a refusal says, and what can be read from it."""
+    with pytest.raises(IllegalCommand) as refused:
+        step(state, event)
+    return str(refused.value), refused.value.asked, refused.value.state, refused.value.allowed
 
 
 @pytest.mark.parametrize(
@@ -65,11 +74,9 @@ OPENED = m.child(m.go(m.state_after(), *ask("", "p")), "p")
 )
 def test_a_refusal_says_what_was_asked_and_why_not(state: State, event: ev.Event, phase: str, why: str) -> None:
     """To the last word; and what was asked, and the phase, can be read from it."""
-    with pytest.raises(IllegalCommand) as refused:
-        step(state, event)
     name = type(event).__name__
-    assert str(refused.value) == f"{name} is not allowed while the loop is {phase}: {why}"
-    assert (refused.value.asked, refused.value.state, refused.value.allowed) == (name, phase, ())
+    said = f"{name} is not allowed while the loop is {phase}: {why}"
+    assert refusal_of(state, event) == (said, name, phase, ())
 
 
 def test_a_loop_without_an_open_round_takes_no_decision() -> None:
@@ -150,11 +157,32 @@ def test_an_error_about_a_call_inside_names_it_by_its_path(
 
 def test_what_was_said_is_said_and_withdrawn_once() -> None:
     """By its id; the error names it."""
-    waiting = m.state_after(m.make_replied("tool_use", m.call("c")), m.asks("c"))
-    said = step(waiting, ev.Said("s1", (m.user("also"),)))
-    with pytest.raises(IllegalCommand, match="'s1' was said before"):
-        step(said, ev.Said("s1", (m.user("again"),)))
-    with pytest.raises(IllegalCommand, match="nothing with the id 's2' was said"):
-        step(said, ev.Withdrawn("s2"))
-    with pytest.raises(IllegalCommand, match="or was withdrawn before"):
-        step(step(said, ev.Withdrawn("s1")), ev.Withdrawn("s1"))
+    words = (m.user("also"),)
+    said = m.go(ASKING, ev.Said("s1", words, "ana", said_at=7.0), ev.Said("s2", words))
+    assert said.root.kept == (Kept("s1", words, "ana", 7.0), Kept("s2", words))
+    gone = step(said, ev.Withdrawn("s1"))
+    assert gone.root.kept == said.root.kept[1:]
+    for state, event, refused in (
+        (said, ev.Said("s1", words), "say(): something with the id 's1' was said before"),
+        (said, ev.Withdrawn("s3"), "withdraw(): nothing with the id 's3' was said"),
+        (gone, ev.Withdrawn("s1"), "withdraw(): 's1' is in the conversation already, or was withdrawn before"),
+    ):
+        assert refusal_of(state, event) == (refused, refused.partition(":")[0], "Waiting", ())
+
+
+def test_a_grant_that_is_not_there_is_answered_with_those_that_are() -> None:
+    """They are what can be revoked."""
+    granted = (StandingGrant("1/a", "once"), StandingGrant("1/b", "once"))
+    for grants, named in (((), "none"), (granted, "1/a, 1/b")):
+        state = State({(): ASKING.root._replace(grants=grants)})
+        said = f"unknown grant '1/x'; standing grants: {named}"
+        ids = tuple(grant.id for grant in grants)
+        assert refusal_of(state, ev.GrantRevoked("1/x")) == (said, "revoking a grant", "Waiting", ids)
+
+
+def test_a_decision_that_a_call_does_not_take_is_answered_with_those_that_it_takes() -> None:
+    """By its state; and by what it waits for."""
+    unsure = m.state_after(m.make_replied("tool_use", m.call("c")), m.make_judged(), ev.Started("c"), ev.Woken())
+    for state, decision, why in ((ASKING, m.RERUN, Why.APPROVAL), (unsure, m.APPROVE, Why.UNCERTAIN)):
+        _, *parts = refusal_of(state, m.make_decided(c=decision))
+        assert parts == [decision.kind, "waiting", TAKES[why]]

@@ -95,7 +95,9 @@ def test_one_approval_may_count_for_several_demands() -> None:
 )
 def test_an_approval_that_cannot_count_is_refused(demand: Demand, by: str | None, why: str) -> None:
     """With the reason, and what the call needs."""
-    with pytest.raises(IllegalCommand, match=f"{why}.*once needs {demand.need} approval"):
+    with pytest.raises(
+        IllegalCommand, match=f"^cannot approve the call 'c': .*{why}.*once needs {demand.need} approval"
+    ):
         says(ask(demand), by)
 
 
@@ -107,8 +109,12 @@ def test_a_nameless_approval_counts_where_any_person_may_approve() -> None:
 
 def test_where_one_approval_is_not_enough_it_must_carry_the_digest() -> None:
     """Else it is unknown which input the person has seen."""
-    for state in (ask(TWO), says(ask(TWO), "ana"), says(ask(TWO), "ana", edit=2)):
-        with pytest.raises(DecisionConflict, match="without its digest"):
+    for state, why in (
+        (ask(TWO), "one approval does not complete it"),
+        (says(ask(TWO), "ana"), "approvals of it stand"),
+        (says(ask(TWO), "ana", edit=2), "its input was edited"),
+    ):
+        with pytest.raises(DecisionConflict, match=f"the call 'c' without its digest, because {why}. Look"):
             says(state, "bo", digest=None)
     assert the_call(says(ask(FINANCE), "ana", "finance", digest=None)).status is Status.DECIDED
 
@@ -372,6 +378,7 @@ def test_a_text_says_what_is_missing() -> None:
     demands = (evolve(FINANCE, need=3), Demand(of=("legal", "board"), not_by=("ana",)))
     assert describe(demands, (ana,)) == "2 more approvals of finance and 1 approval of legal or board (not by ana)"
     assert describe((Demand(),), (ana,)) == "no more approvals"
+    assert describe((Demand(not_by=("bo", "cy")),), ()) == "1 approval (not by bo, cy)"
     assert describe_progress(demands, (2, 1), ("ana", None)) == f"1 of 4: ana, no name; {describe(demands, (ana,))}"
     assert describe_progress(demands, (3, 1), ()).startswith("0 of 4; 3 approvals of finance and")
     assert describe_progress((Demand(),), (0,), ("ana",)) == "1 of 1: ana"

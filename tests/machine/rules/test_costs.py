@@ -174,6 +174,23 @@ def test_a_model_without_a_price_ends_the_loop() -> None:
     assert outstanding(spend(Cost(Decimal(1), is_partial=True))) == (SendRequest(),)
 
 
+@pytest.mark.parametrize("event", [ev.Woken(), ev.Restored()], ids=["another driver", "a backup"])
+def test_a_request_whose_end_is_unknown_may_have_cost_anything(event: ev.Event) -> None:
+    """Where a budget counts costs. Its tokens are not known either."""
+    unknown = IterationUsage(1, usage=Usage(cost=Cost(is_partial=True)), is_partial=True)
+    for is_priced, log in ((True, [unknown]), (False, [])):
+        state = m.state_after(ev.Requested(is_priced=is_priced), event)
+        assert (list(state.root.usage_log), state.root.iterations) == (log, 0)
+
+
+def test_a_request_that_was_given_up_is_counted_and_what_arrived_is_kept() -> None:
+    """As far as it is known. A later failure without a reply leaves what arrived before."""
+    spent = IterationUsage(1, usage=Usage(3, 2), is_partial=True)
+    state = m.state_after(ev.RequestFailed(spent=spent, response='{"half":1}'), ev.RequestFailed(m.FAILURE))
+    assert (list(state.root.usage_log), state.root.total_usage) == ([spent], Usage(3, 2))
+    assert state.root.response == '{"half":1}'
+
+
 def test_without_prices_nothing_is_spent() -> None:
     """As in an old journal."""
     state = m.go(m.state_after(limits=Limits(budget=Budget(cost=Decimal(5)))), ev.Requested(), reply())

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from attrs import define, field
+from attrs import define, evolve, field
 from hypothesis import given, strategies as st
 
 from tests.kit.effort import examples
@@ -120,6 +120,25 @@ def splice_of(change: Any) -> tuple[Splice, ...]:
 def test_a_result_that_a_person_changes_is_forgotten(event: ev.Event, kept: list[str]) -> None:
     """It cannot be read as a whole any more. A compaction keeps it."""
     assert [name for name, _ in step(KEPT, event).root.results] == kept
+
+
+@pytest.mark.parametrize(
+    "content", ["by the way", [{"type": "tool_result", "tool_use_id": "a"}]], ids=["text", "empty"]
+)
+def test_a_message_without_the_text_of_a_result_forgets_what_it_replaces(content: Any) -> None:
+    """A plain text that names the type of a result, and a result without content, are messages as any other."""
+    named = encode({"role": "user", "content": [*decode(KEPT.root.messages[2])["content"][1:]]})
+    other = encode({"role": "user", "content": content, "metadata": "tool_result"})
+    state = step(KEPT, ev.HistoryEdited((Splice(2, 3, (named, other)),)))
+    assert [name for name, _ in state.root.results] == ["b"]
+
+
+def test_the_turn_that_replaces_another_forgets_its_results() -> None:
+    """They are gone with it; in a turn that follows, they stay."""
+    ended = m.go(KEPT, m.make_replied("end_turn", m.text("done")))
+    follows = ev.FollowedUp((m.user("and now?"),))
+    for event, kept in ((follows, ["a", "b"]), (evolve(follows, replace_last=True), [])):
+        assert [name for name, _ in step(ended, event).root.results] == kept
 
 
 # --- stale thinking --------------------------------------------------------------------------------------------------
@@ -357,6 +376,10 @@ def test_a_call_that_is_to_run_again_counts_then() -> None:
     """The late end of an earlier run is not a result any more."""
     state = m.state_after(REPLY, *RAN, ev.HistoryTaken(reply=ASKED, rerun=("b",)))
     assert (statuses(state), the_call(state, "b").run) == ({"a": "settled", "b": "cleared"}, 2)
+    assert (the_call(state, "b").why, the_call(state, "b").reason, the_call(state, "b").result) == (None, None, None)
+    for via, judged in ((None, True), ("handle", False)):  # those of old journals were not judged again
+        again = ev.HistoryTaken(reply=ASKED, rerun=("b",), via=via)
+        assert the_call(m.state_after(REPLY, *RAN, again), "b").judged is judged
     decision = the_call(m.state_after(REPLY, *RAN, ev.HistoryTaken(reply=ASKED, rerun=("b",), at=7.0)), "b").decision
     assert decision is not None
     assert (decision.kind, decision.at) == ("rerun", 7.0)

@@ -168,6 +168,7 @@ def test_what_is_known_of_a_thread_is_what_came_last() -> None:
     assert m.go(more, ev.RequestFailed(m.FAILURE)).root.thread == held
     refused = step(more, ev.RequestFailed(thread=gone))
     assert (m.phase(refused), refused.root.thread, m.history(refused)) == ("Ready", gone, m.history(more))
+    assert more.root.requests - refused.root.requests == 1  # it is the same request that is sent again
     stopped = m.go(more, ev.Stopped("enough"), ev.RequestFailed(thread=gone))
     assert m.termination(stopped) == StopCondition("enough")
 

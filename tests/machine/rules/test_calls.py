@@ -1,0 +1,149 @@
+"""The life of a call: how another driver, a changed tool, a copy and an end change it, and what its result says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from attrs import evolve
+
+from tests.kit.machine import making as m
+from tests.kit.machine.making import the_call
+from toolloop.machine.record import journal_events as ev
+from toolloop.machine.record.loop import State
+from toolloop.machine.rules.calls import make_error_result, settle_open
+from toolloop.machine.tree import fork, step
+from toolloop.machine.values.calls import Call, Outcome, Status, Wait, Why
+from toolloop.machine.values.jsontext import decode
+from toolloop.machine.values.setup import Texts, ToolFacts
+
+# No two results may be mixed up, and none may have a default text.
+TEXTS = Texts(**{name: f"{name} {{reason}}" for name in ("denied", "uncertain")}, not_run="new 1", cancelled="new 2")
+GONE = ev.Woken(m.setup(tools=()))
+LOSES_TOOLS = evolve(GONE, changed_tools=("pure", "once"))
+
+
+def ask(tool: str, *events: ev.Event, **changes: Any) -> State:
+    """A loop with one call, after these events."""
+    return m.state_after(m.make_replied("tool_use", m.call("c", tool)), *events, **changes)
+
+
+def started(tool: str, *events: ev.Event, **changes: Any) -> State:
+    return ask(tool, m.make_judged(), ev.Started("c"), *events, **changes)
+
+
+RERUN = (ev.TurnEnded(), m.make_decided(c=m.RERUN), ev.Continued())
+
+
+def wait_of(call: Call) -> tuple[Status, Why | None, bool]:
+    return call.status, call.why, call.judged
+
+
+@pytest.mark.parametrize(
+    ("state", "expected"),
+    [
+        (started("pure", ev.Woken()), (Status.CLEARED, None, False)),
+        (started("once", ev.Woken()), (Status.WAITING, Why.UNCERTAIN, True)),
+        # The machine was about to repeat it, and may not any more.
+        (started("pure", ev.Woken(), GONE), (Status.WAITING, Why.UNCERTAIN, False)),
+        # A person asked for the second run: it is theirs, and is judged again.
+        (started("once", ev.Woken(), *RERUN, GONE), (Status.CLEARED, Why.UNCERTAIN, False)),
+        (ask("pure", m.make_judged(), GONE), (Status.CLEARED, None, False)),
+    ],
+)
+def test_another_driver_repeats_what_may_be_repeated(state: State, expected: tuple[Any, ...]) -> None:
+    """What a person asked for stays asked for; what may not run twice waits for a person."""
+    assert wait_of(the_call(state)) == expected
+
+
+def test_a_settled_call_does_not_change_under_another_driver() -> None:
+    """Its policy is not asked again."""
+    state = m.state_after(
+        m.make_replied("tool_use", m.call("a"), m.call("c")), m.make_judged(), ev.Started("c"), m.make_ended("c")
+    )
+    assert the_call(step(state, ev.Woken())) == the_call(state)
+
+
+@pytest.mark.parametrize(
+    ("state", "expected"),
+    [
+        # Only a person repeats it, and has to look again: the tool is another one.
+        (started("once", ev.Woken(), *RERUN, LOSES_TOOLS), (Status.WAITING, Why.UNCERTAIN)),
+        (started("pure", ev.Woken(), LOSES_TOOLS), (Status.WAITING, Why.UNCERTAIN)),
+        (ask("once", m.make_judged(), LOSES_TOOLS), (Status.CLEARED, None)),
+        (ask("once", m.asks("c"), m.make_decided(c=m.APPROVE), LOSES_TOOLS), (Status.WAITING, Why.APPROVAL)),
+    ],
+)
+def test_a_call_whose_tool_changed_needs_its_approval_again(state: State, expected: tuple[Any, ...]) -> None:
+    """One that had no approval needs none."""
+    assert wait_of(the_call(state))[:2] == expected
+    assert not the_call(state).approvals
+
+
+def test_a_person_decides_about_a_rerun_also_if_the_changed_tool_is_repeatable() -> None:
+    """The uncertain end is that of the old tool; only a call that was not uncertain follows the new one."""
+    changed = ev.Woken(m.setup(tools=(ToolFacts("once", "pure", "never", "d4"),)), changed_tools=("once",))
+    assert wait_of(the_call(started("once", ev.Woken(), *RERUN, changed)))[:2] == (Status.WAITING, Why.UNCERTAIN)
+
+
+def test_a_call_that_waits_again_has_no_more_time_than_before() -> None:
+    """Its first deadline stands, also if the time for decisions is longer now."""
+    waits = ask("once", ev.Judged((("c", Wait(Why.APPROVAL, expires_in=5.0)),), at=100.0), decision_timeout=60.0)
+    for events in ((), (evolve(m.make_decided(c=m.APPROVE), at=101.0),)):
+        again = m.go(waits, *events, ev.Woken(changed_tools=("once",), at=102.0))
+        assert (the_call(again).status, the_call(again).expires_at) == (Status.WAITING, 105.0)
+
+
+# --- copies ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("state", "expected"),
+    [
+        (started("pure"), (Status.WAITING, Why.UNCERTAIN, True)),
+        (ask("once", m.asks("c", why=Why.EXTERNAL)), (Status.WAITING, Why.EXTERNAL, True)),
+        (ask("once", m.asks("c"), m.make_decided(c=m.APPROVE)), (Status.WAITING, Why.APPROVAL, True)),
+        (ask("once", m.make_judged()), (Status.WAITING, Why.APPROVAL, True)),
+        # The demands of an edit are not those of the model's input.
+        (ask("once", m.asks("c"), m.make_decided(c=m.approve({"a": 2}))), (Status.WAITING, Why.APPROVAL, False)),
+    ],
+)
+def test_a_copy_asks_again(state: State, expected: tuple[Any, ...]) -> None:
+    """As it asked before, for the input of the model, without approvals."""
+    copy = the_call(fork(state, "other", state.root.now))
+    assert (*wait_of(copy), copy.edited, copy.edit, copy.approvals) == (*expected, None, None, ())
+
+
+# --- ends without a run ----------------------------------------------------------------------------------------------
+
+
+STOPS = ev.Stopped("enough")
+
+
+@pytest.mark.parametrize(
+    ("events", "outcome", "said"),
+    [
+        ((m.asks("c"), STOPS), Outcome.NOT_RUN, "new 1"),
+        ((m.make_judged(), ev.Started("c"), STOPS), Outcome.CANCELLED, "new 2"),
+        ((m.make_judged(), ev.Started("c"), ev.Woken(), STOPS), Outcome.UNCERTAIN, "uncertain the loop stopped"),
+    ],
+)
+def test_a_call_that_a_stop_settles_says_what_is_known(
+    events: tuple[ev.Event, ...], outcome: Outcome, said: str
+) -> None:
+    """In the loop's own words."""
+    state = ask("once", *events, texts=TEXTS)
+    assert m.results(m.history(state)[-1]) == {"c": said}
+    before = ask("once", *events[:-1], texts=TEXTS).root.round
+    assert before is not None
+    (call,) = settle_open(before, TEXTS).calls
+    assert call.result == make_error_result(said, outcome)
+
+
+def test_a_call_that_waits_too_long_says_what_is_known() -> None:
+    """Whether it ran. It has no deadline once it is uncertain, so only one with an earlier deadline expires."""
+    wait = ev.Judged((("c", Wait(Why.APPROVAL, expires_in=5.0)),), at=100.0)
+    expired = ask("once", wait, ev.Ticked(at=106.0), texts=evolve(TEXTS, expired="new 3"))
+    result = the_call(expired).result
+    assert result is not None
+    assert (decode(result.content), result.outcome) == ("new 3", Outcome.EXPIRED)
