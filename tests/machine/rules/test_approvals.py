@@ -119,6 +119,17 @@ def test_where_one_approval_is_not_enough_it_must_carry_the_digest() -> None:
     assert the_call(says(ask(FINANCE), "ana", "finance", digest=None)).status is Status.DECIDED
 
 
+def test_an_edited_input_is_approved_with_its_digest() -> None:
+    """Also if the approval with the edit does not count any more. In old journals, which say no place, it had none."""
+    state = step(says(ask(), "ana", edit=2), ev.Woken(changed_tools=("once",)))
+    assert (the_call(state).status, the_call(state).approvals) == (Status.WAITING, ())
+    with pytest.raises(DecisionConflict, match="its input was edited") as refused:
+        says(state, "bo", digest=None)
+    assert (refused.value.call, refused.value.by) == ("c", None)
+    assert the_call(says(state, "bo", digest=None, via=None)).status is Status.DECIDED
+    assert the_call(says(state, "bo")).status is Status.DECIDED
+
+
 def test_a_denial_settles_also_by_a_person_who_approved() -> None:
     """A denial and an answer."""
     state = says(ask(TWO), "ana")

@@ -127,7 +127,12 @@ def test_an_answer_of_a_policy_is_followed_by_the_next_member_in_the_same_turn()
 def test_in_a_copy_each_open_member_waits() -> None:
     """A lost branch may have run it. It starts after the earlier members nevertheless."""
     state = go(begin_round(member("a"), member("b"), m.call("c", "pure")), judge("a", "c"))
-    assert statuses(fork(state, "copy", 0.0)) == [Status.WAITING, Status.WAITING, Status.WAITING]
+    copy = fork(state, "copy", 0.0)
+    assert statuses(copy) == [Status.WAITING, Status.WAITING, Status.WAITING]
+    copy = go(copy, m.make_decided(a=m.APPROVE, b=m.APPROVE, c=m.APPROVE), ev.Continued(), judge("a", "b", "c"))
+    assert outstanding(copy) == (RunCall("a"), RunCall("c"))
+    copy = go(copy, ev.Started("a"), m.make_ended("a"))
+    assert RunCall("b") in outstanding(copy)
 
 
 def test_a_grant_for_a_tool_never_covers_a_member_of_that_name() -> None:

@@ -20,7 +20,7 @@ from toolloop.machine.tree import fork, step
 from toolloop.machine.values.jsontext import decode, encode
 from toolloop.machine.values.setup import Limits, Texts
 from toolloop.machine.values.stop_reasons import STOP_REASONS
-from toolloop.terminations import NaturalEnd, Refused, StopCondition, Termination, Truncated
+from toolloop.terminations import InvalidOutput, NaturalEnd, Refused, StopCondition, Termination, Truncated
 
 HI = {"role": "user", "content": "hi"}
 LATER = m.user("later")
@@ -232,6 +232,19 @@ def test_a_container_comes_back_with_what_a_limit_ended() -> None:
     assert gone == State({(): step(limited, ev.Changed(limits=Limits())).root._replace(container=None)})
     waiting = m.state_after(*paused[:1])
     assert (waiting.root.container, step(waiting, ev.Changed("{}", ("container",))).root.container) == ("box", None)
+
+
+def test_an_answer_that_does_not_fit_is_corrected_once() -> None:
+    """The model gets the problems, each in a line, as a message of the loop; a second misfit ends the loop."""
+    reply, misfit = m.make_replied("end_turn", m.text("{}")), ev.Judged(problems=("no total", "no date"))
+    state = m.state_after(reply, output=True)
+    assert outstanding(state) == (Judge((), output=True),)
+    asked = m.go(m.state_after(reply, output=True, texts=Texts(misfit="Wrong:\n{problems}")), misfit)
+    assert m.history(asked)[-1] == {"role": "user", "content": [m.text("Wrong:\n- no total\n- no date")]}
+    assert m.termination(m.go(asked, reply, misfit)) == InvalidOutput(("no total", "no date"))
+    assert m.termination(m.go(asked, reply, ev.Judged())) == NaturalEnd()
+    calls = m.state_after(m.make_replied("tool_use", m.call("c")), output=True)
+    assert outstanding(calls) == (Judge(("c",)),)
 
 
 # --- a history that the server compacts ------------------------------------------------------------------------------
