@@ -30,13 +30,16 @@ def attacked(share: float, seed: int) -> Iterator[Row]:
     with ForkServer(warm("tests.promises.attack.programs")) as server:
         for name, attack in ATTACKS.items():
             sys.stderr.write(f"{name} ...\n")
-            with tempfile.TemporaryDirectory() as folder:
+            with tempfile.TemporaryDirectory(
+                ignore_cleanup_errors=True
+            ) as folder:  # an interrupt may leave a file open
                 try:
                     row = attack(max(1, round(COUNTS[name] * share)), seed, Path(folder), server)
                 except LeftOut as missing:
                     sys.stderr.write(f"left out: {missing}\n")
                     continue
             sys.stderr.write(f"{' | '.join(row.cells())}\n")
+            sys.stderr.writelines(f"{finding}\n" for finding in row.findings)
             yield row
 
 

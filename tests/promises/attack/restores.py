@@ -26,7 +26,7 @@ from tests.promises.attack.restored import Known, judge_restored
 from tests.promises.attack.row import Row
 from tests.promises.attack.story import KINDS, LOOP_ID, Story
 from toolloop import AsyncToolLoopHandle, Inbox, SqliteStore, ToolLoopHandle
-from toolloop.errors import ToolLoopError
+from toolloop.errors import StoreError, ToolLoopError
 
 _ROLES = ("nobody", "approve", "deny", "deny", "drive", "take over", "report")
 _USES = 3  # of a handle after the restore
@@ -139,12 +139,21 @@ class Restore:
             if kind == "worker":
                 self._work(store)
             elif kind == "sync":
-                self._go_on(self.story.open("sync", store), self.story.run)
+                self._go_on(self._open(store), self.story.run)
             else:
                 anyio.run(self._adrive, store, backend=kind)
             calls = self.count
             _how(lambda: self._decide(file))
             return calls
+
+    def _open(self, store: Any) -> ToolLoopHandle:
+        """Open the loop. If its file is replaced meanwhile, this is refused, and the next attempt finds the new one."""
+        handle: ToolLoopHandle
+        try:
+            handle = self.story.open("sync", store)
+        except StoreError:
+            handle = self.story.open("sync", store)
+        return handle
 
     def _go_on(self, handle: ToolLoopHandle, run: Callable[[Any], str]) -> None:
         for _ in range(_USES):
@@ -154,7 +163,10 @@ class Restore:
         _how(handle.close)
 
     async def _adrive(self, store: Any) -> None:
-        handle: AsyncToolLoopHandle = await self.story.open("async", store)
+        try:
+            handle: AsyncToolLoopHandle = await self.story.open("async", store)
+        except StoreError:  # as in `_open`
+            handle = await self.story.open("async", store)
         for _ in range(_USES):
             is_over = self.is_done
             with suppress(ToolLoopError):
