@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 from attrs import evolve
 
@@ -11,9 +13,8 @@ from tests.kit.machine.nested import ask, at, begin_with_calls, finish, loop_ins
 from toolloop.errors import AlreadyDecided, CallerError, DecisionConflict, IllegalCommand, UnknownCall
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.loop import Kept, State
-from toolloop.machine.rules.deciding import TAKES
 from toolloop.machine.tree import step
-from toolloop.machine.values.calls import DecisionRecord, StandingGrant, Status, Wait, Why
+from toolloop.machine.values.calls import DecisionRecord, GrantSpec, StandingGrant, Status, Wait, Why
 from toolloop.machine.values.setup import Budget, Limits
 
 ASKED = m.state_after(m.make_replied("tool_use", m.call("c")))
@@ -180,9 +181,137 @@ def test_a_grant_that_is_not_there_is_answered_with_those_that_are() -> None:
         assert refusal_of(state, ev.GrantRevoked("1/x")) == (said, "revoking a grant", "Waiting", ids)
 
 
-def test_a_decision_that_a_call_does_not_take_is_answered_with_those_that_it_takes() -> None:
-    """By its state; and by what it waits for."""
-    unsure = m.state_after(m.make_replied("tool_use", m.call("c")), m.make_judged(), ev.Started("c"), ev.Woken())
-    for state, decision, why in ((ASKING, m.RERUN, Why.APPROVAL), (unsure, m.APPROVE, Why.UNCERTAIN)):
-        _, *parts = refusal_of(state, m.make_decided(c=decision))
-        assert parts == [decision.kind, "waiting", TAKES[why]]
+# --- what a refused decision says ------------------------------------------------------------------------------------
+
+PAIR = m.go(m.state_after(m.make_replied("tool_use", m.call("c"), m.call("d"))), m.asks("c", "d"))
+ANA = evolve(m.DENY, by="ana", at=60.0)
+LIMITED = m.go(ASKED, ev.Judged((("c", Wait(Why.APPROVAL, expires_in=5.0)),), at=100.0))
+NOT_ASKED = m.state_after(m.make_replied("tool_use", m.call("c"), m.call("d")), m.make_judged())
+DENIED = (
+    "the call 'c' was decided already (deny by ana at 1970-01-01T00:01:00+00:00), and has its result (denied); "
+    "nothing is left to decide"
+)
+EXPIRED = "the call 'c' expired at 1970-01-01T00:01:45+00:00 without a decision, and does not run. Continue the loop"
+
+
+@pytest.mark.parametrize(
+    ("state", "decision", "said", "read"),
+    [
+        (
+            m.go(PAIR, m.make_decided(c=ANA)),
+            m.APPROVE,
+            DENIED,
+            ("deny", "ana", 60.0),
+        ),
+        (
+            m.go(PAIR, m.make_decided(c=m.answer())),
+            m.DENY,
+            (
+                "the call 'c' was decided already (answer at 1970-01-01T00:00:00+00:00), and has its result (answered)"
+                "; nothing is left to decide"
+            ),
+            ("answer", None, 0.0),
+        ),
+        (
+            m.go(PAIR, m.make_decided(c=evolve(m.APPROVE, by="ana"))),
+            m.DENY,
+            (
+                "the call 'c' was decided already (approve by ana at 1970-01-01T00:00:00+00:00); this deny differs "
+                "from that decision, which cannot be changed"
+            ),
+            ("approve", "ana", 0.0),
+        ),
+        (m.go(LIMITED, ev.Ticked(at=106.0)), m.APPROVE, EXPIRED, (None, None, None)),
+        (LIMITED, evolve(m.APPROVE, at=106.0), EXPIRED, (None, None, None)),
+        (
+            m.go(NOT_ASKED, ev.Started("c"), ev.Started("d"), m.make_ended("c")),
+            m.DENY,
+            "the call 'c' did not need a decision, and has its result (returned); nothing is left to decide",
+            (None, None, None),
+        ),
+        (
+            ASKING,
+            DecisionRecord("approve", digest="of another"),
+            (
+                "cannot approve the call 'c': it has changed since it was shown (the digests differ). Look at "
+                "handle.pending, and decide the calls that are listed there"
+            ),
+            (None, None, None),
+        ),
+    ],
+)
+def test_a_decision_that_comes_too_late_is_answered_with_the_one_that_stands(
+    state: State, decision: DecisionRecord, said: str, read: tuple[str | None, str | None, float | None]
+) -> None:
+    """What it is, who made it and when."""
+    with pytest.raises((AlreadyDecided, DecisionConflict)) as refused:
+        step(state, m.make_decided(c=decision))
+    kind, by, at = read
+    assert str(refused.value) == said
+    assert (refused.value.call, refused.value.decision, refused.value.by) == ("c", kind, by)
+    assert refused.value.at == (None if at is None else datetime.fromtimestamp(at, UTC))
+
+
+@pytest.mark.parametrize(
+    ("state", "decision", "said", "phase", "takes"),
+    [
+        (
+            m.go(NOT_ASKED, ev.Started("c")),
+            m.DENY,
+            (
+                "cannot deny the call 'c': it is running, and does not wait for a decision. Let the loop continue, or "
+                "stop it"
+            ),
+            "running",
+            (),
+        ),
+        (
+            ASKING,
+            evolve(m.APPROVE, remember=GrantSpec(tool="pure")),
+            (
+                "the grant given with the call 'c' is for the tool 'pure', but the call is of 'once'. Give the grant a "
+                "match for the input ({} matches any input)"
+            ),
+            "decided",
+            (),
+        ),
+        (
+            ASKING,
+            m.RERUN,
+            "cannot rerun the call 'c': it waits for approval and never ran. Allowed: approve, deny, answer",
+            "waiting",
+            ("approve", "deny", "answer"),
+        ),
+        (
+            m.go(NOT_ASKED, ev.Started("c"), ev.Woken()),
+            m.APPROVE,
+            (
+                "cannot approve the call 'c': it was started and its end is unknown, so an approval would run it a "
+                "second time. Allowed: rerun, answer, deny"
+            ),
+            "waiting",
+            ("rerun", "answer", "deny"),
+        ),
+    ],
+)
+def test_a_decision_that_a_call_does_not_take_says_why(
+    state: State, decision: DecisionRecord, said: str, phase: str, takes: tuple[str, ...]
+) -> None:
+    """To the last word; and what can be read from it."""
+    assert refusal_of(state, m.make_decided(c=decision)) == (said, decision.kind, phase, takes)
+
+
+def test_the_same_decision_again_changes_nothing() -> None:
+    """An approval that names the input that runs anyway is the same, too; one of another input is not."""
+    approved = m.go(PAIR, m.make_decided(c=m.approve({"a": 2})))
+    for same in (m.approve({"a": 2}), evolve(m.approve({"a": 2}), by="bo")):
+        assert step(approved, m.make_decided(c=same)).root.calls == approved.root.calls
+    for other in (m.APPROVE, m.approve({"a": 1}), m.DENY):
+        with pytest.raises(DecisionConflict):
+            step(approved, m.make_decided(c=other))
+    plain = m.go(PAIR, m.make_decided(c=m.APPROVE))
+    assert step(plain, m.make_decided(c=m.approve({"a": 1}))).root.calls == plain.root.calls
+    denied = m.go(PAIR, m.make_decided(c=m.DENY))
+    assert step(denied, m.make_decided(c=m.DENY)).root.calls == denied.root.calls
+    with pytest.raises(AlreadyDecided):
+        step(denied, m.make_decided(c=m.answer()))

@@ -11,10 +11,10 @@ from tests.kit.machine import making as m
 from tests.kit.machine.making import the_call
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.loop import State
-from toolloop.machine.rules.calls import make_error_result, settle_open
+from toolloop.machine.rules.calls import expire_call, make_error_result, replace_input, settle_open
 from toolloop.machine.tree import fork, step
-from toolloop.machine.values.calls import Call, Outcome, Status, Wait, Why
-from toolloop.machine.values.jsontext import decode
+from toolloop.machine.values.calls import Call, DecisionRecord, Outcome, Result, Status, Wait, Why
+from toolloop.machine.values.jsontext import decode, encode
 from toolloop.machine.values.setup import Texts, ToolFacts
 
 # No two results may be mixed up, and none may have a default text.
@@ -114,6 +114,17 @@ def test_a_copy_asks_again(state: State, expected: tuple[Any, ...]) -> None:
     assert (*wait_of(copy), copy.edited, copy.edit, copy.approvals) == (*expected, None, None, ())
 
 
+def test_an_edit_is_an_edit_only_if_it_changes_the_input_of_the_model() -> None:
+    """The call is judged again as it would run, and what was shown of it is not true any more."""
+    shown = the_call(ask("once", m.asks("c")))._replace(preview="delete 1 file")
+    edited = replace_input(shown, encode({"a": 2}))
+    assert (edited.edited, edited.judged, edited.preview) == (encode({"a": 2}), False, None)
+    back = replace_input(edited._replace(judged=True), encode({"a": 1}))
+    assert (back.edited, back.judged) == (None, False)
+    for same in (None, '{ "a": 1 }'):
+        assert replace_input(shown, same) == shown
+
+
 # --- ends without a run ----------------------------------------------------------------------------------------------
 
 
@@ -140,6 +151,21 @@ def test_a_call_that_a_stop_settles_says_what_is_known(
     assert call.result == make_error_result(said, outcome)
 
 
+@pytest.mark.parametrize(
+    ("state", "decision", "result"),
+    [
+        (ask("once", m.asks("c"), texts=TEXTS), m.DENY, make_error_result("denied no", Outcome.DENIED)),
+        (started("once", ev.Woken(), texts=TEXTS), m.DENY, make_error_result("uncertain no", Outcome.UNCERTAIN)),
+        (ask("once", m.asks("c")), evolve(m.answer(), content=None), Result(encode(""), outcome=Outcome.ANSWERED)),
+        (ask("once", m.asks("c")), m.answer(is_error=True), Result(encode("mine"), True, Outcome.ANSWERED)),
+    ],
+)
+def test_a_decision_without_a_run_says_what_is_known(state: State, decision: DecisionRecord, result: Result) -> None:
+    """With the reason of the person, in the loop's own words."""
+    loop = step(state, m.make_decided(c=decision)).root
+    assert the_call(loop).result == result
+
+
 def test_a_call_that_waits_too_long_says_what_is_known() -> None:
     """Whether it ran. It has no deadline once it is uncertain, so only one with an earlier deadline expires."""
     wait = ev.Judged((("c", Wait(Why.APPROVAL, expires_in=5.0)),), at=100.0)
@@ -147,3 +173,6 @@ def test_a_call_that_waits_too_long_says_what_is_known() -> None:
     result = the_call(expired).result
     assert result is not None
     assert (decode(result.content), result.outcome) == ("new 3", Outcome.EXPIRED)
+    unsure = expire_call(the_call(started("once", ev.Woken())), TEXTS)  # as a deadline of an old journal made it
+    late = make_error_result("uncertain no decision on a rerun arrived in time", Outcome.EXPIRED)
+    assert unsure.result == late

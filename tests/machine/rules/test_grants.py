@@ -18,7 +18,7 @@ from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.effects import EndTurn
 from toolloop.machine.record.loop import Judging, State
 from toolloop.machine.tree import step
-from toolloop.machine.values.calls import DecisionRecord, GrantSpec, Outcome, Reject, Status, Wait, Why
+from toolloop.machine.values.calls import DecisionRecord, GrantSpec, Outcome, Reject, StandingGrant, Status, Wait, Why
 from toolloop.machine.values.jsontext import encode
 from toolloop.machine.values.setup import Limits
 
@@ -179,3 +179,12 @@ def test_grants_are_given_used_and_taken_back_and_nothing_else(world: World) -> 
             had, left = was[id_].uses, now[id_].uses
             assert evolve(now[id_], uses=had) == was[id_]
             assert left == had or (isinstance(event, ev.Judged) and 0 <= (left or 0) < (had or 0))
+
+
+def test_a_grant_says_what_it_covers_and_who_gave_it() -> None:
+    """Without a match, it covers the input that was approved, and nothing else."""
+    limited, exact = GrantSpec(match=encode({}), uses=2, expires_at=900.0), encode({"a": 2})
+    about: dict[str, Any] = {"by": "ana", "reason": "it is safe", "at": 100.0, "call_id": "first"}
+    (wide,), (narrow,) = give_grant(limited).root.grants, give_grant(spec(), edited={"a": 2}).root.grants
+    assert wide == StandingGrant("1/first", "once", encode({}), uses=2, expires_at=900.0, **about)
+    assert narrow == StandingGrant("1/first", "once", exact=exact, **about)
