@@ -269,8 +269,15 @@ def test_a_settled_call_that_a_caller_runs_again_needs_its_demands() -> None:
     """The order to run it again is one nameless approval."""
     state = says(says(ask(TWO), "ana"), "bo")
     state = m.go(state, ev.Continued(), ev.Started("c"), m.make_ended("c"))
-    state = step(state, ev.HistoryTaken(reply=m.make_said(m.call("c")), rerun=("c",)))
-    assert (the_call(state).status, left(state)) == (Status.WAITING, (2,))
+    again = ev.HistoryTaken(reply=m.make_said(m.call("c")), rerun=("c",), at=50.0)
+    state = step(evolve_setup(state, decision_timeout=9.0), again)
+    call = the_call(state)
+    assert (call.status, left(state), call.why, call.decision) == (Status.WAITING, (2,), Why.APPROVAL, None)
+    assert call.expires_at == 59.0
+
+
+def evolve_setup(state: State, **changes: Any) -> State:
+    return State({(): state.root._replace(setup=evolve(state.root.setup, **changes))})
 
 
 def drop_approvals(state: State) -> State:

@@ -83,8 +83,13 @@ def test_a_reply_that_makes_no_sense_is_a_failure_that_says_why() -> None:
         Failure("protocol", "the stop reason is tool_use, but the reply has no tool_use block", retryable=True)
     )
     many = m.state_after(m.make_replied("tool_use", m.call("a"), m.call("b")), limits=Limits(max_calls_per_reply=1))
-    assert isinstance(many.root.phase, Failed)
-    assert not many.root.phase.failure.retryable
+    said = (
+        "the reply has 2 calls, and the limit is 1, so none of them runs. Call retry() for another reply, or open the "
+        "loop with a higher LoopConfig.max_calls_per_reply"
+    )
+    assert many.root.phase == Failed(Failure("protocol", said))
+    enough = m.state_after(m.make_replied("tool_use", m.call("a"), m.call("b")), limits=Limits(max_calls_per_reply=2))
+    assert m.phase(enough) == "Judging"
 
 
 def test_the_end_of_a_loop_says_what_the_reply_said_of_it() -> None:

@@ -87,6 +87,45 @@ MARKED = [
 ]
 
 
+NOTE = m.text('c ran as once with {"a":2}')
+OWN_WORDS = Texts(edited="{id} ran as {name} with {input}")
+IMAGE = {"type": "image", "source": {"type": "url", "url": "https://example.com/a.png"}}
+
+
+def run_edited(content: Any, make: Any = m.call, **more: Any) -> State:
+    """A round of two calls, of which the first ran as a person edited it, and had this result."""
+    decided = m.make_decided(c=m.approve({"a": 2}))
+    ran = (ev.Started("c"), ev.Ended("c", Result(encode(content), **more)), ev.Started("d"), m.make_ended("d"))
+    asked = m.state_after(m.make_replied("tool_use", make("c"), make("d")), m.asks("c"), texts=OWN_WORDS)
+    return m.go(asked, decided, ev.Continued(), m.make_judged(), *ran, ev.TurnEnded())
+
+
+@pytest.mark.parametrize(
+    ("content", "inside", "behind"),
+    [
+        ("done", [m.text("done"), NOTE], []),
+        (" ", [NOTE], []),
+        ([IMAGE, m.text(""), m.text("done")], [IMAGE, m.text("done"), NOTE], []),
+        ([FOUND], [FOUND], [NOTE]),
+    ],
+    ids=["text", "nothing", "an image", "what takes no text beside it"],
+)
+def test_the_model_is_told_of_an_edit(content: Any, inside: list[Any], behind: list[Any]) -> None:
+    """In the result, or behind the results; before the blocks that a tool adds there."""
+    for after in ([], [m.text("and more")]):
+        answer = m.history(run_edited(content, after=encode(after)))[-1]["content"]
+        assert [block.get("content") for block in answer[:2]] == [inside, "done"]
+        assert answer[2:] == [*behind, *after]
+
+
+def test_beside_the_history_the_note_of_an_edit_is_queued() -> None:
+    """Only results may follow a call of code; the note is a message of the loop that joins later."""
+    state = run_edited([FOUND], make=m.code_call)
+    assert [block["type"] for block in decode(state.root.unjoined[-1])["content"]] == ["tool_result"] * 2
+    assert [decode(text) for text in state.root.queued] == [{"role": "user", "content": [NOTE]}]
+    assert run_edited("done", make=m.code_call).root.queued == ()
+
+
 @pytest.mark.parametrize("beside", [True, False])
 def test_results_that_stay_beside_the_history_carry_no_cache_marks(*, beside: bool) -> None:
     """They are hints, and could not be removed there; everything else stays. In the history all do."""
