@@ -131,6 +131,7 @@ def test_no_request_begins_in_a_pause_and_most_of_what_the_api_allows_is_used(
         (Limit(8, by_second=False, retry_after=5), 82),
         (Limit(8, by_second=False, retry_after=20), 150),
         (Limit(2, by_second=True, retry_after=20), 330),
+        (Limit(3, by_second=False, retry_after=60, most=10), 340),
     ],
     ids=str,
 )

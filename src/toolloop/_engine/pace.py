@@ -3,11 +3,10 @@
 A pause ends a stretch of time in which requests began. The number that the API accepted in it, divided by the seconds
 of the stretch and of the pause after it, is a pace that the API allows. It may allow more, because it may not count
 during a pause. The next requests begin one by one, and the pace grows tenfold in 15 seconds, until the API refuses one.
-From then on it is known at which pace the API refuses. The next stretch begins at 0.85 of that (multiplicative
-decrease, as in TCP: RFC 5681 and RFC 9438). If the stretch was shorter than the pause, it begins at less, down to half
-of it: a bucket that filled during the pause accepts more for a moment. The pace then grows, slowly at first: by a tenth
-in 14 seconds, to double the pace in 37 seconds, to ten times the pace in 68. After long pauses it grows slower, because
-each refusal costs a pause.
+From then on it is known at which pace the API refuses. The next stretch begins at 0.85 of that, or at half of it if the
+stretch was short (multiplicative decrease, as in TCP: RFC 5681 and RFC 9438). The pace then grows, slowly at first: by
+a tenth in 14 seconds, to double the pace in 37 seconds, to ten times the pace in 68. After long pauses it grows slower,
+because each refusal costs a pause.
 """
 
 from __future__ import annotations
@@ -30,10 +29,11 @@ _REFUSED = (429, 529)
 _GROWTH = 45.0
 _GROWTH_OF_PAUSE = 10.0  # at least so many times the pause, because each refusal costs one
 _PROBING = 10.0  # if the API accepted no request in the stretch, or all began at once, which tells little
-# What is kept of the pace at which a request was refused: after a stretch as long as the pause, and after none at all.
+# What is kept of the pace at which a request was refused. After a pause, a bucket accepts more than it does for long.
 _KEPT = 0.85
-_KEPT_AT_LEAST = 0.5
-_LONG = 5.0  # seconds of a stretch that is long after any pause
+_KEPT_IF_SHORT = 0.5
+_SHORT = 5.0  # in seconds
+_SHORT_OF_PAUSE = 0.9  # an API that counts by the second gives stretches that are just as long as the pause
 _MOST_OF_AVERAGE = 4.0  # fewer requests may have begun than the pace allowed
 _MOST = 50.0  # of the exponent
 _LOOK = 0.5  # seconds between two looks whether a worker that waits has been stopped
@@ -82,8 +82,7 @@ class _Stretch:
         """What the API allows, as far as the stretch shows it; later refusals of its requests correct it."""
         with_pause = max(0.5, self.accepted) / (self.seconds + self.pause)
         if self.planned < inf:
-            length = self.seconds / max(self.seconds, min(self.pause, _LONG))
-            kept = _KEPT_AT_LEAST + (_KEPT - _KEPT_AT_LEAST) * length
+            kept = _KEPT_IF_SHORT if self.seconds <= min(_SHORT_OF_PAUSE * self.pause, _SHORT) else _KEPT
             return max(with_pause, min(kept * self.planned, _MOST_OF_AVERAGE * self.accepted / self.seconds))
         # The API may have kept the first request of the stretch for it, as a bucket does that fills during a pause.
         return max(with_pause, (self.accepted - 1) / self.seconds) if self.seconds > self.pause else with_pause

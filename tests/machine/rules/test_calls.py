@@ -44,7 +44,7 @@ def wait_of(call: Call) -> tuple[Status, Why | None, bool]:
     [
         (started("pure", ev.Woken()), (Status.CLEARED, None, False)),
         (started("once", ev.Woken()), (Status.WAITING, Why.UNCERTAIN, True)),
-        # The machine was about to repeat it, and may not any more.
+        # It was going to be repeated. Its tool is gone, so that it must not be.
         (started("pure", ev.Woken(), GONE), (Status.WAITING, Why.UNCERTAIN, False)),
         # A person asked for the second run: it is theirs, and is judged again.
         (started("once", ev.Woken(), *RERUN, GONE), (Status.CLEARED, Why.UNCERTAIN, False)),
@@ -109,7 +109,7 @@ def test_a_call_that_waits_again_has_no_more_time_than_before() -> None:
     ],
 )
 def test_a_copy_asks_again(state: State, expected: tuple[Any, ...]) -> None:
-    """As it asked before, for the input of the model, without approvals."""
+    """It waits as the original did, without an edit and without approvals."""
     copy = the_call(fork(state, "other", state.root.now))
     assert (*wait_of(copy), copy.edited, copy.edit, copy.approvals) == (*expected, None, None, ())
 
@@ -142,13 +142,13 @@ STOPS = ev.Stopped("enough")
 def test_a_call_that_a_stop_settles_says_what_is_known(
     events: tuple[ev.Event, ...], outcome: Outcome, said: str
 ) -> None:
-    """In the loop's own words."""
+    """Whether it ran, in the texts that were configured."""
     state = ask("once", *events, texts=TEXTS)
     assert m.results(m.history(state)[-1]) == {"c": said}
     before = ask("once", *events[:-1], texts=TEXTS).root.round
     assert before is not None
     (call,) = settle_open(before, TEXTS).calls
-    assert call.result == make_error_result(said, outcome)
+    assert call.result == Result(encode(said), is_error=True, outcome=outcome)
 
 
 @pytest.mark.parametrize(
@@ -161,13 +161,13 @@ def test_a_call_that_a_stop_settles_says_what_is_known(
     ],
 )
 def test_a_decision_without_a_run_says_what_is_known(state: State, decision: DecisionRecord, result: Result) -> None:
-    """With the reason of the person, in the loop's own words."""
+    """The texts that were configured have the reason that the person gave."""
     loop = step(state, m.make_decided(c=decision)).root
     assert the_call(loop).result == result
 
 
 def test_a_call_that_waits_too_long_says_what_is_known() -> None:
-    """Whether it ran. It has no deadline once it is uncertain, so only one with an earlier deadline expires."""
+    """A call that never ran says so; one that was started says that its end is unknown."""
     wait = ev.Judged((("c", Wait(Why.APPROVAL, expires_in=5.0)),), at=100.0)
     expired = ask("once", wait, ev.Ticked(at=106.0), texts=evolve(TEXTS, expired="new 3"))
     result = the_call(expired).result

@@ -125,8 +125,8 @@ def test_a_result_that_a_person_changes_is_forgotten(event: ev.Event, kept: list
 @pytest.mark.parametrize(
     "content", ["by the way", [{"type": "tool_result", "tool_use_id": "a"}]], ids=["text", "empty"]
 )
-def test_a_message_without_the_text_of_a_result_forgets_what_it_replaces(content: Any) -> None:
-    """A plain text that names the type of a result, and a result without content, are messages as any other."""
+def test_a_replaced_result_is_forgotten_whatever_replaces_it(content: Any) -> None:
+    """Also a plain text in a message that contains `tool_result`, and a result without content."""
     named = encode({"role": "user", "content": [*decode(KEPT.root.messages[2])["content"][1:]]})
     other = encode({"role": "user", "content": content, "metadata": "tool_result"})
     state = step(KEPT, ev.HistoryEdited((Splice(2, 3, (named, other)),)))

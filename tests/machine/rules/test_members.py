@@ -125,10 +125,15 @@ def test_an_answer_of_a_policy_is_followed_by_the_next_member_in_the_same_turn()
 
 
 def test_in_a_copy_each_open_member_waits() -> None:
-    """A lost branch may have run it. It starts after the earlier members nevertheless."""
+    """A lost branch may have run it."""
+    state = go(begin_round(member("a"), member("b"), m.call("c", "pure")), judge("a", "c"))
+    assert statuses(fork(state, "copy", 0.0)) == [Status.WAITING, Status.WAITING, Status.WAITING]
+
+
+def test_in_a_copy_members_run_one_after_the_other() -> None:
+    """Though all of them were approved at once."""
     state = go(begin_round(member("a"), member("b"), m.call("c", "pure")), judge("a", "c"))
     copy = fork(state, "copy", 0.0)
-    assert statuses(copy) == [Status.WAITING, Status.WAITING, Status.WAITING]
     copy = go(copy, m.make_decided(a=m.APPROVE, b=m.APPROVE, c=m.APPROVE), ev.Continued(), judge("a", "b", "c"))
     assert outstanding(copy) == (RunCall("a"), RunCall("c"))
     copy = go(copy, ev.Started("a"), m.make_ended("a"))

@@ -110,7 +110,7 @@ def run_edited(content: Any, make: Any = m.call, **more: Any) -> State:
     ],
     ids=["text", "nothing", "an image", "what takes no text beside it"],
 )
-def test_the_model_is_told_of_an_edit(content: Any, inside: list[Any], behind: list[Any]) -> None:
+def test_the_model_gets_a_note_of_an_edit(content: Any, inside: list[Any], behind: list[Any]) -> None:
     """In the result, or behind the results; before the blocks that a tool adds there."""
     for after in ([], [m.text("and more")]):
         answer = m.history(run_edited(content, after=encode(after)))[-1]["content"]
