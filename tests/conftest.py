@@ -34,7 +34,7 @@ settings.register_profile("quick", deadline=None, max_examples=12, derandomize=T
 settings.register_profile("deep", deadline=None, max_examples=500)
 # To reach every line takes fewer examples than to find what is wrong.
 settings.register_profile("lines", deadline=None, max_examples=25)
-# That an example fails says that the mutant was noticed; nobody reads which, so none is made smaller or explained.
+# A failing example shows that a mutant was noticed. It is not read, so it is neither made smaller nor explained.
 _NO_SHRINKING = (Phase.explicit, Phase.generate)
 settings.register_profile("mutants", deadline=None, max_examples=25, phases=_NO_SHRINKING, database=None)
 settings.load_profile("quick")

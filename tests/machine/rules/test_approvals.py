@@ -120,7 +120,7 @@ def test_where_one_approval_is_not_enough_it_must_carry_the_digest() -> None:
 
 
 def test_an_edited_input_is_approved_with_its_digest() -> None:
-    """Also if the approval with the edit does not count any more. In old journals, which say no place, it had none."""
+    """Also if the approval with the edit no longer counts. Decisions of old journals have no `via`, and need none."""
     state = step(says(ask(), "ana", edit=2), ev.Woken(changed_tools=("once",)))
     assert (the_call(state).status, the_call(state).approvals) == (Status.WAITING, ())
     with pytest.raises(DecisionConflict, match="its input was edited") as refused:
@@ -267,17 +267,13 @@ def test_a_copy_needs_its_own_approvals() -> None:
 
 def test_a_settled_call_that_a_caller_runs_again_needs_its_demands() -> None:
     """The order to run it again is one nameless approval."""
-    state = says(says(ask(TWO), "ana"), "bo")
+    state = says(says(ask(TWO, decision_timeout=9.0), "ana"), "bo")
     state = m.go(state, ev.Continued(), ev.Started("c"), m.make_ended("c"))
     again = ev.HistoryTaken(reply=m.make_said(m.call("c")), rerun=("c",), at=50.0)
-    state = step(evolve_setup(state, decision_timeout=9.0), again)
+    state = step(state, again)
     call = the_call(state)
     assert (call.status, left(state), call.why, call.decision) == (Status.WAITING, (2,), Why.APPROVAL, None)
     assert call.expires_at == 59.0
-
-
-def evolve_setup(state: State, **changes: Any) -> State:
-    return State({(): state.root._replace(setup=evolve(state.root.setup, **changes))})
 
 
 def drop_approvals(state: State) -> State:

@@ -11,14 +11,16 @@ from tests.kit.machine import making as m
 from tests.kit.machine.making import the_call
 from toolloop.machine.record import journal_events as ev
 from toolloop.machine.record.loop import State
-from toolloop.machine.rules.calls import expire_call, make_error_result, replace_input, settle_open
+from toolloop.machine.rules.calls import expire_call, replace_input, settle_open
 from toolloop.machine.tree import fork, step
 from toolloop.machine.values.calls import Call, DecisionRecord, Outcome, Result, Status, Wait, Why
-from toolloop.machine.values.jsontext import decode, encode
+from toolloop.machine.values.jsontext import encode
 from toolloop.machine.values.setup import Texts, ToolFacts
 
-# No two results may be mixed up, and none may have a default text.
-TEXTS = Texts(**{name: f"{name} {{reason}}" for name in ("denied", "uncertain")}, not_run="new 1", cancelled="new 2")
+# No two results have the same text, and none has a default text.
+TEXTS = Texts(
+    denied="no: {reason}", uncertain="unsure: {reason}", not_run="not run", cancelled="cancelled", expired="too late"
+)
 GONE = ev.Woken(m.setup(tools=()))
 LOSES_TOOLS = evolve(GONE, changed_tools=("pure", "once"))
 
@@ -44,7 +46,7 @@ def wait_of(call: Call) -> tuple[Status, Why | None, bool]:
     [
         (started("pure", ev.Woken()), (Status.CLEARED, None, False)),
         (started("once", ev.Woken()), (Status.WAITING, Why.UNCERTAIN, True)),
-        # It was going to be repeated. Its tool is gone, so that it must not be.
+        # It was going to be repeated, but without its tool it cannot be.
         (started("pure", ev.Woken(), GONE), (Status.WAITING, Why.UNCERTAIN, False)),
         # A person asked for the second run: it is theirs, and is judged again.
         (started("once", ev.Woken(), *RERUN, GONE), (Status.CLEARED, Why.UNCERTAIN, False)),
@@ -52,7 +54,7 @@ def wait_of(call: Call) -> tuple[Status, Why | None, bool]:
     ],
 )
 def test_another_driver_repeats_what_may_be_repeated(state: State, expected: tuple[Any, ...]) -> None:
-    """What a person asked for stays asked for; what may not run twice waits for a person."""
+    """A rerun that a person asked for stays due. A call that must not run twice waits for a person."""
     assert wait_of(the_call(state)) == expected
 
 
@@ -115,7 +117,7 @@ def test_a_copy_asks_again(state: State, expected: tuple[Any, ...]) -> None:
 
 
 def test_an_edit_is_an_edit_only_if_it_changes_the_input_of_the_model() -> None:
-    """The call is judged again as it would run, and what was shown of it is not true any more."""
+    """Then the call is judged again, and its preview is dropped."""
     shown = the_call(ask("once", m.asks("c")))._replace(preview="delete 1 file")
     edited = replace_input(shown, encode({"a": 2}))
     assert (edited.edited, edited.judged, edited.preview) == (encode({"a": 2}), False, None)
@@ -134,15 +136,15 @@ STOPS = ev.Stopped("enough")
 @pytest.mark.parametrize(
     ("events", "outcome", "said"),
     [
-        ((m.asks("c"), STOPS), Outcome.NOT_RUN, "new 1"),
-        ((m.make_judged(), ev.Started("c"), STOPS), Outcome.CANCELLED, "new 2"),
-        ((m.make_judged(), ev.Started("c"), ev.Woken(), STOPS), Outcome.UNCERTAIN, "uncertain the loop stopped"),
+        ((m.asks("c"), STOPS), Outcome.NOT_RUN, "not run"),
+        ((m.make_judged(), ev.Started("c"), STOPS), Outcome.CANCELLED, "cancelled"),
+        ((m.make_judged(), ev.Started("c"), ev.Woken(), STOPS), Outcome.UNCERTAIN, "unsure: the loop stopped"),
     ],
 )
-def test_a_call_that_a_stop_settles_says_what_is_known(
+def test_the_result_of_a_stopped_call_says_whether_it_ran(
     events: tuple[ev.Event, ...], outcome: Outcome, said: str
 ) -> None:
-    """Whether it ran, in the texts that were configured."""
+    """In the configured texts."""
     state = ask("once", *events, texts=TEXTS)
     assert m.results(m.history(state)[-1]) == {"c": said}
     before = ask("once", *events[:-1], texts=TEXTS).root.round
@@ -154,25 +156,25 @@ def test_a_call_that_a_stop_settles_says_what_is_known(
 @pytest.mark.parametrize(
     ("state", "decision", "result"),
     [
-        (ask("once", m.asks("c"), texts=TEXTS), m.DENY, make_error_result("denied no", Outcome.DENIED)),
-        (started("once", ev.Woken(), texts=TEXTS), m.DENY, make_error_result("uncertain no", Outcome.UNCERTAIN)),
+        (ask("once", m.asks("c"), texts=TEXTS), m.DENY, Result(encode("no: no"), True, Outcome.DENIED)),
+        (started("once", ev.Woken(), texts=TEXTS), m.DENY, Result(encode("unsure: no"), True, Outcome.UNCERTAIN)),
         (ask("once", m.asks("c")), evolve(m.answer(), content=None), Result(encode(""), outcome=Outcome.ANSWERED)),
         (ask("once", m.asks("c")), m.answer(is_error=True), Result(encode("mine"), True, Outcome.ANSWERED)),
     ],
 )
-def test_a_decision_without_a_run_says_what_is_known(state: State, decision: DecisionRecord, result: Result) -> None:
-    """The texts that were configured have the reason that the person gave."""
+def test_the_result_of_a_decided_call_has_the_reason_or_the_answer(
+    state: State, decision: DecisionRecord, result: Result
+) -> None:
+    """In the configured texts."""
     loop = step(state, m.make_decided(c=decision)).root
     assert the_call(loop).result == result
 
 
-def test_a_call_that_waits_too_long_says_what_is_known() -> None:
-    """A call that never ran says so; one that was started says that its end is unknown."""
+def test_the_result_of_an_expired_call_says_whether_it_ran() -> None:
+    """In old journals, a call that was started had a deadline, too."""
     wait = ev.Judged((("c", Wait(Why.APPROVAL, expires_in=5.0)),), at=100.0)
-    expired = ask("once", wait, ev.Ticked(at=106.0), texts=evolve(TEXTS, expired="new 3"))
-    result = the_call(expired).result
-    assert result is not None
-    assert (decode(result.content), result.outcome) == ("new 3", Outcome.EXPIRED)
-    unsure = expire_call(the_call(started("once", ev.Woken())), TEXTS)  # as a deadline of an old journal made it
-    late = make_error_result("uncertain no decision on a rerun arrived in time", Outcome.EXPIRED)
-    assert unsure.result == late
+    expired = ask("once", wait, ev.Ticked(at=106.0), texts=TEXTS)
+    assert the_call(expired).result == Result(encode("too late"), True, Outcome.EXPIRED)
+    unsure = expire_call(the_call(started("once", ev.Woken())), TEXTS)
+    said = "unsure: no decision on a rerun arrived in time"
+    assert unsure.result == Result(encode(said), True, Outcome.EXPIRED)

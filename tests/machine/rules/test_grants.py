@@ -170,8 +170,8 @@ def test_a_call_that_was_to_run_by_a_grant_waits_if_it_stands_no_more(gone: ev.E
 def test_grants_are_given_used_and_taken_back_and_nothing_else(world: World) -> None:
     """One id each; uses only fall, by the calls that run by them, and never below none.
 
-    A newer approval of the same call, as after an edit of the history, replaces its grant. In old journals, whose
-    decisions say no place, both stay.
+    A newer approval of the same call, as after an edit of the history, replaces its grant. In old journals, where a
+    decision has no `via`, both stay.
     """
     is_twice = False
     for before, event, after in zip(world.states, world.journal[1:], world.states[1:], strict=False):
@@ -184,7 +184,8 @@ def test_grants_are_given_used_and_taken_back_and_nothing_else(world: World) -> 
         assert not now.keys() - was.keys() or decided
         assert not was.keys() - now.keys() or isinstance(event, ev.GrantRevoked)
         for id_ in was.keys() & now.keys():
-            if now[id_].call_id in given:
+            if now[id_].call_id in given and now[id_] != was[id_]:
+                assert now[id_].by == decided[now[id_].call_id].by
                 continue
             had, left = was[id_].uses, now[id_].uses
             assert evolve(now[id_], uses=had) == was[id_]

@@ -126,7 +126,7 @@ def test_a_result_that_a_person_changes_is_forgotten(event: ev.Event, kept: list
     "content", ["by the way", [{"type": "tool_result", "tool_use_id": "a"}]], ids=["text", "empty"]
 )
 def test_a_replaced_result_is_forgotten_whatever_replaces_it(content: Any) -> None:
-    """Also a plain text in a message that contains `tool_result`, and a result without content."""
+    """Also a message whose content is a text, and a result without content."""
     named = encode({"role": "user", "content": [*decode(KEPT.root.messages[2])["content"][1:]]})
     other = encode({"role": "user", "content": content, "metadata": "tool_result"})
     state = step(KEPT, ev.HistoryEdited((Splice(2, 3, (named, other)),)))

@@ -119,7 +119,7 @@ def test_the_model_gets_a_note_of_an_edit(content: Any, inside: list[Any], behin
 
 
 def test_beside_the_history_the_note_of_an_edit_is_queued() -> None:
-    """Only results may follow a call of code; the note is a message of the loop that joins later."""
+    """Only results may follow a call that code made, so the note joins the history later."""
     state = run_edited([FOUND], make=m.code_call)
     assert [block["type"] for block in decode(state.root.unjoined[-1])["content"]] == ["tool_result"] * 2
     assert [decode(text) for text in state.root.queued] == [{"role": "user", "content": [NOTE]}]

@@ -30,9 +30,8 @@ def attacked(share: float, seed: int) -> Iterator[Row]:
     with ForkServer(warm("tests.promises.attack.programs")) as server:
         for name, attack in ATTACKS.items():
             sys.stderr.write(f"{name} ...\n")
-            with tempfile.TemporaryDirectory(
-                ignore_cleanup_errors=True
-            ) as folder:  # an interrupt may leave a file open
+            # An interrupted process may still write to the folder while it is removed.
+            with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
                 try:
                     row = attack(max(1, round(COUNTS[name] * share)), seed, Path(folder), server)
                 except LeftOut as missing:

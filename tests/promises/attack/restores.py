@@ -146,14 +146,12 @@ class Restore:
             _how(lambda: self._decide(file))
             return calls
 
-    def _open(self, store: Any) -> ToolLoopHandle:
-        """Open the loop. If its file is replaced meanwhile, this is refused, and the next attempt finds the new one."""
-        handle: ToolLoopHandle
+    def _open(self, store: Any) -> Any:
+        """Open the loop. The call during which its file is replaced is refused; the next one opens the new file."""
         try:
-            handle = self.story.open("sync", store)
+            return self.story.open("sync", store)
         except StoreError:
-            handle = self.story.open("sync", store)
-        return handle
+            return self.story.open("sync", store)
 
     def _go_on(self, handle: ToolLoopHandle, run: Callable[[Any], str]) -> None:
         for _ in range(_USES):

@@ -90,7 +90,7 @@ class Suspension:
         elif other is not None:
             other.line.says_within(self._moment())
         driver.signal(signal.SIGCONT)
-        if not is_fenced:  # one that is fenced does not wait for the word, and may have ended
+        if not is_fenced:  # such a driver is not waiting, and may have ended
             driver.go()
         self.row.ended(driver.end(), self.where, may_refuse=other is not None)
         if other is not None and other.is_alive:
